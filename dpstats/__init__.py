@@ -1,0 +1,70 @@
+"""Causal estimates from confidential microdata with differential privacy.
+
+Examples
+--------
+>>> import dpstats as dp
+>>> trial = dp.simulate.ate("well_specified", 10_000, rng=1)
+>>> res = dp.dp_ate("y ~ x1 + x2 + x3 + x4", treat="w", data=trial.data, eps=1,
+...                 bounds=trial.bounds)
+>>> res.privacy.epsilon
+1.0
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from dpstats.errors import (
+    BoundsError,
+    BudgetExceededError,
+    DPStatsError,
+    FormulaError,
+    PanelError,
+    PrivacyWarning,
+    UtilityWarning,
+)
+
+if TYPE_CHECKING:
+    from dpstats import datasets, propensity, simulate
+    from dpstats.ate.model import dp_ate
+    from dpstats.ate.results import ATEResults
+    from dpstats.results import load
+
+__all__ = [
+    "ATEResults",
+    "BoundsError",
+    "BudgetExceededError",
+    "DPStatsError",
+    "FormulaError",
+    "PanelError",
+    "PrivacyWarning",
+    "UtilityWarning",
+    "datasets",
+    "dp_ate",
+    "load",
+    "propensity",
+    "simulate",
+]
+
+__version__ = "0.1.0"
+
+# loaded on first use, so that `import dpstats` costs little more than `import pandas`
+_LAZY = {
+    "ATEResults": "dpstats.ate.results",
+    "dp_ate": "dpstats.ate.model",
+    "load": "dpstats.results",
+}
+_MODULES = ("datasets", "propensity", "simulate")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"dpstats.{name}")
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'dpstats' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

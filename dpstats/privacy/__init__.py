@@ -1,0 +1,1 @@
+"""Noise, budgets and bounds: everything that touches the privacy guarantee."""
