@@ -19,6 +19,8 @@ __all__ = ["Cost", "Ledger", "PrivacyRecord", "Release", "allocate", "charge", "
 
 Relation = Literal["row", "unit"]
 
+_NUMBER = (int, float, np.integer, np.floating)
+
 
 @dataclass(frozen=True, slots=True)
 class Cost:
@@ -134,13 +136,12 @@ def check_budget(eps: object, delta: object) -> tuple[float, float]:
     DPStatsError
         If `eps` is not a positive number or inf, or `delta` not a number in [0, 1).
     """
-    number = (int, float, np.integer, np.floating)
-    if isinstance(eps, bool | np.bool_) or not isinstance(eps, number):
+    if isinstance(eps, bool | np.bool_) or not isinstance(eps, _NUMBER):
         raise DPStatsError(f"`eps` must be a positive number; got {type(eps).__name__} {eps!r}")
     epsilon = float(eps)
     if math.isnan(epsilon) or epsilon <= 0.0:
         raise DPStatsError(f"`eps` must be a positive number; got {epsilon:g}")
-    if isinstance(delta, bool | np.bool_) or not isinstance(delta, number):
+    if isinstance(delta, bool | np.bool_) or not isinstance(delta, _NUMBER):
         raise DPStatsError(f"`delta` must be a number in [0, 1); got {delta!r}")
     share = float(delta)
     if math.isnan(share) or not 0.0 <= share < 1.0:
@@ -163,6 +164,8 @@ def check_split(split: Mapping[str, float], names: Sequence[str]) -> dict[str, f
             f"`split` must give a share to each release of this call ({', '.join(names)}); "
             f"got {', '.join(map(str, split)) or 'none'}"
         )
+    if not all(isinstance(s, _NUMBER) and not isinstance(s, bool) for s in split.values()):
+        raise DPStatsError(f"`split` must hold positive shares; got {dict(split)}")
     shares = {name: float(split[name]) for name in names}
     if not all(share > 0.0 and math.isfinite(share) for share in shares.values()):
         raise DPStatsError(f"`split` must hold positive shares; got {shares}")
@@ -189,15 +192,25 @@ def allocate(
     Returns
     -------
     dict of str to Cost
-        They sum to the total; the last release takes up rounding.
+        They sum to the total; the largest takes up rounding.
     """
     total = math.fsum(shares.values())
     weight = math.fsum(share for name, share in shares.items() if name in gaussian)
-    costs: dict[str, Cost] = {}
-    for name, share in shares.items():
-        part = delta * share / weight if name in gaussian and delta else 0.0
-        costs[name] = Cost(epsilon * share / total, part)
-    return costs
+    epsilons = {name: epsilon * share / total for name, share in shares.items()}
+    deltas = {
+        name: delta * share / weight
+        for name, share in shares.items()
+        if name in gaussian and delta > 0.0
+    }
+    _settle(epsilons, epsilon)
+    _settle(deltas, delta)
+    return {name: Cost(part, deltas.get(name, 0.0)) for name, part in epsilons.items()}
+
+
+def _settle(parts: dict[str, float], total: float) -> None:
+    if parts and math.isfinite(total):
+        largest = max(parts, key=lambda name: parts[name])
+        parts[largest] = total - math.fsum(v for name, v in parts.items() if name != largest)
 
 
 def charge(

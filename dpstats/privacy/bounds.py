@@ -48,6 +48,8 @@ def check_interval(name: str, value: Any, what: str = "bounds") -> Interval:
     rule = f"`{what}` must give {name!r} a pair (lo, hi) of finite numbers with lo < hi"
     try:
         low, high = value
+        if isinstance(value, str) or any(isinstance(end, bool | str) for end in (low, high)):
+            raise BoundsError(f"{rule}; got {value!r}")
         low, high = float(low), float(high)
     except (TypeError, ValueError):
         raise BoundsError(f"{rule}; got {value!r}") from None
@@ -134,8 +136,9 @@ def private_bounds(
         name, counts, l1=2.0 * q, l2=math.sqrt(2.0 * q), lattice=0, kind="laplace"
     )
     scale = noisy.scale
-    threshold = scale * math.log(q * _BINS / (2.0 * _FAILURE))
-    edge = scale * math.log(2.0 * q / (2.0 * _EDGE_FAILURE))
+    # half a step more: the tail of the noise is that of the Laplace distribution for integers
+    threshold = scale * math.log(q * _BINS / (2.0 * _FAILURE)) + 0.5
+    edge = scale * math.log(2.0 * q / (2.0 * _EDGE_FAILURE)) + 0.5
     found, empty = {}, []
     for column, histogram in zip(columns, noisy.value, strict=True):
         occupied = np.flatnonzero(histogram > threshold)

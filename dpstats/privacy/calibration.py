@@ -121,7 +121,7 @@ def _chi_log_delta(shift: float, epsilon: float, degrees: int) -> float:
 
 
 def gaussian_scale(sensitivity: float, epsilon: float, delta: float) -> float:
-    """Standard deviation of Gaussian noise for a fixed shift (analytic calibration).
+    """Return the standard deviation of Gaussian noise for a fixed shift (analytic calibration).
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def gaussian_scale(sensitivity: float, epsilon: float, delta: float) -> float:
 
 
 def objective_gaussian_scale(epsilon: float, delta: float, rows: int = 1) -> float:
-    """Standard deviation of normal noise in a perturbed objective with unit rows.
+    """Return the standard deviation of normal noise in a perturbed objective with unit rows.
 
     Parameters
     ----------

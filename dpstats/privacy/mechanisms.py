@@ -26,12 +26,15 @@ if TYPE_CHECKING:
 
     from dpstats.privacy.noise import Ball, FloatArray, NoiseSource
 
-__all__ = ["Mechanisms", "Noisy", "NoiseKind", "sum_lattice"]
+__all__ = ["Mechanisms", "NoiseKind", "Noisy", "sum_lattice"]
 
 NoiseKind = Literal["laplace", "gaussian"]
 
 # values live on a grid of 2**_BITS steps a unit of their range; sums of them are exact integers
 _BITS = 30
+# steps in a standard deviation, at which the discrete Gaussian has the delta of the continuous one
+_GAUSSIAN_BITS = 20
+_LARGEST_STEP = 2.0**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +139,14 @@ class Mechanisms:
         sensitivity = l1 if kind == "laplace" else l2
         scale = _scale(kind, sensitivity, cost)
         if kind == "gaussian":
-            # fine enough for the discrete Gaussian to have the delta of the continuous one
-            lattice = min(lattice, math.floor(math.log2(scale)) - _BITS)
+            lattice = min(lattice, math.floor(math.log2(scale)) - _GAUSSIAN_BITS)
         coarse = math.floor(math.log2(scale)) - 49
         if coarse > lattice:
             rounding = math.ldexp(float(exact.size), coarse)
             lattice, scale = coarse, _scale(kind, sensitivity + rounding, cost)
-        steps = np.rint(np.ldexp(exact, -lattice)).astype(np.int64)
+        steps = np.rint(np.ldexp(exact, -lattice))
+        # clipping keeps the sensitivity where an integer would wrap around
+        steps = np.clip(steps, -_LARGEST_STEP, _LARGEST_STEP).astype(np.int64)
         draw = self.source.laplace if kind == "laplace" else self.source.gaussian
         noisy = np.ldexp(draw(name, steps, math.ldexp(scale, -lattice)).astype(float), lattice)
         record = Release(

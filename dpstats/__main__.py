@@ -1,0 +1,182 @@
+"""The worked example: ``python -m dpstats``.
+
+Estimates the effect of a training programme (NSW, against experimental and against PSID controls)
+and of quitting smoking (NHEFS) with privacy, beside the ordinary estimates of the same method.
+The data are public teaching data: that is the only reason why the ordinary estimates are shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dpstats.ate.results import ATEResults
+    from dpstats.datasets import Dataset
+
+__all__ = ["main"]
+
+_REFERENCE = (
+    "REFERENCE, NOT PRIVATE. Shown only because these are public teaching data; on confidential "
+    "data the line would be a leak."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Example:
+    """One estimate of the worked example."""
+
+    heading: str
+    question: str
+    unit: str
+    dataset: Dataset
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the worked example.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        Command line without the program's name.
+
+    Returns
+    -------
+    int
+        Exit code.
+    """
+    parser = argparse.ArgumentParser(prog="python -m dpstats", description=__doc__)
+    parser.add_argument("--eps", type=float, default=1.0, help="privacy budget of each estimate")
+    parser.add_argument(
+        "--output", default="dpstats-report.html", help="HTML page to write (default: %(default)s)"
+    )
+    options = parser.parse_args(arguments)
+    try:
+        examples = _examples()
+    except ImportError as error:
+        print(error, file=sys.stderr)
+        return 2
+    pairs = [(example, *_estimates(example, options.eps)) for example in examples]
+    for example, private, ordinary in pairs:
+        _show(example, private, ordinary)
+    print(_overview(pairs))
+    path = _write_page(pairs, options.output)
+    print(f"\nHTML report: {path}")
+    return 0
+
+
+def _examples() -> list[_Example]:
+    from dpstats.datasets import load_nhefs, load_nsw
+
+    training = "What did the training programme do to earnings (change 1974 to 1978)?"
+    return [
+        _Example(
+            "NSW, experimental controls", training, "10,000 dollars", load_nsw(controls="nsw")
+        ),
+        _Example("NSW, PSID3 controls", training, "10,000 dollars", load_nsw(controls="psid3")),
+        _Example(
+            "NHEFS", "What does quitting smoking do to weight (1971 to 1982)?", "kg", load_nhefs()
+        ),
+    ]
+
+
+def _estimates(example: _Example, eps: float) -> tuple[ATEResults, ATEResults]:
+    from dpstats.ate.model import dp_ate
+
+    data = example.dataset
+    formula, treat = str(data.formula), str(data.treat)
+
+    def run(budget: float) -> ATEResults:
+        return dp_ate(
+            formula, treat, data.data, budget, bounds=data.bounds, levels=data.levels or None
+        )
+
+    return run(eps), run(float("inf"))
+
+
+def _show(example: _Example, private: ATEResults, ordinary: ATEResults) -> None:
+    title = f"{example.heading}: {example.question} Unit: {example.unit}"
+    print("\n" + title + "\n" + "#" * min(len(title), 100))
+    print(private.summary().as_text())
+    estimate, low, high = _numbers(ordinary)
+    print(f"{_REFERENCE}\n  eps = inf: {estimate:.4f}  [{low:.4f}, {high:.4f}]")
+    print("Reading: " + _reading(private))
+
+
+def _reading(private: ATEResults) -> str:
+    noise, sampling = private.noise_sd(), private.sampling_sd()
+    budget = f"eps = {private.privacy.epsilon:g}"
+    if noise > sampling:
+        return (
+            f"privacy noise dominates at {budget} (sd {noise:.3g} against {sampling:.3g} from "
+            f"sampling): {private.nobs} rows are few. More rows or a larger budget would help in "
+            "proportion."
+        )
+    return (
+        f"sampling error dominates at {budget} (noise sd {noise:.3g} against {sampling:.3g} from "
+        "sampling): privacy costs little here."
+    )
+
+
+def _numbers(result: ATEResults) -> tuple[float, float, float]:
+    low, high = result.conf_int().iloc[0]
+    return float(result.params.iloc[0]), float(low), float(high)
+
+
+def _overview(pairs: Sequence[tuple[_Example, ATEResults, ATEResults]]) -> str:
+    from tabulate import tabulate
+
+    rows = []
+    for example, private, ordinary in pairs:
+        estimate, low, high = _numbers(private)
+        noise, sampling = private.noise_sd(), private.sampling_sd()
+        rows.append(
+            [
+                example.heading,
+                private.nobs,
+                f"{estimate:.3f}",
+                f"[{low:.3f}, {high:.3f}]",
+                f"{noise:.3f}",
+                f"{sampling:.3f}",
+                "noise" if noise > sampling else "sampling",
+                f"{_numbers(ordinary)[0]:.3f}",
+            ]
+        )
+    headers = [
+        "data",
+        "n",
+        "private",
+        "95% interval",
+        "sd noise",
+        "sd sampling",
+        "dominates",
+        "NOT PRIVATE",
+    ]
+    return "\nOverview\n" + tabulate(rows, headers, disable_numparse=True)
+
+
+def _write_page(pairs: Sequence[tuple[_Example, ATEResults, ATEResults]], path: str) -> str:
+    from dpstats.report.html import Paragraph, Section, write_page
+
+    sections = []
+    for example, private, ordinary in pairs:
+        estimate, low, high = _numbers(ordinary)
+        reference = f"{_REFERENCE} At eps = inf: {estimate:.4f}, 95% [{low:.4f}, {high:.4f}]."
+        own = private.report_sections()
+        blocks: list[Any] = [Paragraph(f"{example.question} Unit: {example.unit}.")]
+        blocks += [block for section in own for block in section.blocks]
+        blocks += [Paragraph("Reading: " + _reading(private)), Paragraph(reference)]
+        sections.append(Section(example.heading, tuple(blocks)))
+    lead = (
+        "Treatment effects with differential privacy, beside the ordinary estimates of the same "
+        "method, which are shown only because the data are public."
+    )
+    return str(write_page(path, "dpstats: a worked example", sections, lead=lead))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

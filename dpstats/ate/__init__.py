@@ -1,0 +1,1 @@
+"""Treatment effects: frame -> data -> model -> kernel -> results."""

@@ -1,0 +1,511 @@
+"""From a frame and a formula to checked arrays: every dtype decision lives here."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpstats.ate.kernels.base import Arrays
+from dpstats.errors import BoundsError, DPStatsError, FormulaError
+from dpstats.formula import ColumnKind, Design, Formula, parse_formula
+from dpstats.privacy.bounds import Interval, check_interval
+from dpstats.privacy.mechanisms import sum_lattice
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    from dpstats.privacy.noise import FloatArray
+
+__all__ = ["Columns", "Roles", "Schema", "arrays_from", "read_columns", "read_schema"]
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Which columns play which part: names only, nothing of the data.
+
+    Attributes
+    ----------
+    outcome : Formula
+        The left side alone.
+    propensity : Formula or None
+        The design of the propensity: the formula's right side, or one of its own.
+    treat : str
+    known : str or None
+        Column of known propensities.
+    treated : Any
+        Level of `treat` that means treated.
+    """
+
+    outcome: Formula
+    propensity: Formula | None
+    treat: str
+    known: str | None
+    treated: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """What is public about the columns in use.
+
+    Attributes
+    ----------
+    text : str
+        The formula as the user wrote it.
+    roles : Roles
+    kinds : dict of str to ColumnKind
+    bounds : dict of str to (float, float)
+        Public bounds of source columns.
+    terms : dict of str to (float, float)
+        Public bounds of derived terms.
+    unbounded : tuple of str
+        Numeric columns whose bounds are to be found privately.
+    """
+
+    text: str
+    roles: Roles
+    kinds: dict[str, ColumnKind]
+    bounds: dict[str, Interval]
+    terms: dict[str, Interval]
+    unbounded: tuple[str, ...]
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        """Every column in use, each once."""
+        roles = self.roles
+        names = [*self.formula_columns, roles.treat]
+        if roles.known is not None:
+            names.append(roles.known)
+        return tuple(dict.fromkeys(names))
+
+    @property
+    def formula_columns(self) -> tuple[str, ...]:
+        """Columns of the outcome and of the propensity's design."""
+        return _formula_columns(self.roles)
+
+    def without_design(self) -> Schema:
+        """Return the schema of a call that fits no propensity."""
+        roles = replace(self.roles, propensity=None)
+        kinds = {name: self.kinds[name] for name in _formula_columns(roles)}
+        return replace(
+            self,
+            roles=roles,
+            kinds=kinds,
+            bounds={name: pair for name, pair in self.bounds.items() if name in kinds},
+            terms={k: v for k, v in self.terms.items() if k in roles.outcome.term_names()},
+            unbounded=tuple(name for name in self.unbounded if name in kinds),
+        )
+
+    @property
+    def levels(self) -> dict[str, tuple[Any, ...]]:
+        """Declared levels of the categorical columns in use."""
+        return {
+            name: self.kinds[name].levels
+            for name in self.formula_columns
+            if self.kinds[name].kind == "categorical"
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The raw rows in use, without missing values, not yet clipped.
+
+    Attributes
+    ----------
+    cells : dict of str to ndarray
+        Floats, or codes for a categorical.
+    treated : ndarray of bool
+    known : ndarray or None
+    n : int
+    """
+
+    cells: dict[str, NDArray[Any]]
+    treated: NDArray[np.bool_]
+    known: FloatArray | None
+    n: int
+
+
+def read_schema(
+    data: pd.DataFrame,
+    formula: str,
+    treat: str,
+    *,
+    propensity: str | None,
+    known: str | None,
+    treated: Any,
+    needs_design: bool,
+    bounds: Mapping[str, Any] | None,
+    levels: Mapping[str, Sequence[Any]] | None,
+    private: bool,
+) -> Schema:
+    """Check names, dtypes and public arguments. Reads no value of the data.
+
+    Raises
+    ------
+    DPStatsError, FormulaError, BoundsError
+    """
+    import pandas as pd
+
+    if not isinstance(data, pd.DataFrame):
+        raise DPStatsError(f"`data` must be a pandas DataFrame; got {type(data).__name__}")
+    for argument, name in (("treat", treat), ("propensity", known)):
+        if argument == "treat" or name is not None:
+            _check_column(data, argument, name)
+    declared = _check_levels(data, levels)
+    kinds = _Kinds(data, declared)
+    full = parse_formula(formula, kinds)
+    outcome = parse_formula(f"{full.outcome} ~ 1", kinds)
+    design = None
+    if needs_design:
+        design = full if propensity is None else parse_formula(propensity, kinds, outcome=False)
+    roles = Roles(outcome, design, treat, known, treated)
+    for name in _formula_columns(roles):
+        kinds.require(name)
+    if treat in {*full.columns, *_formula_columns(roles)}:
+        raise FormulaError(
+            f"`formula` must not use the treatment: {treat!r} enters by itself through `treat`; "
+            "drop it from the formula"
+        )
+    if known == treat:
+        raise DPStatsError(f"`propensity` must not be the treatment; got {known!r} for both")
+    _check_treat(data[treat].dtype, treat, treated)
+    used = {name: kinds[name] for name in _formula_columns(roles)}
+    source, terms = _check_bounds(bounds, used, roles)
+    unbounded = _unbounded(roles, used, source, terms) if private else ()
+    return Schema(formula, roles, used, source, terms, unbounded)
+
+
+def read_columns(data: pd.DataFrame, schema: Schema, *, missing: str) -> tuple[Columns, int]:
+    """Read the columns in use; the first look at values.
+
+    Returns
+    -------
+    columns : Columns
+    dropped : int
+        Rows left out by `missing="drop"`.
+
+    Raises
+    ------
+    DPStatsError
+        If values are missing (the columns are named, nothing else) or the treatment has values
+        other than 0 and 1.
+    """
+    roles = schema.roles
+    values = {name: _values(data[name], schema.kinds[name]) for name in schema.formula_columns}
+    known = None if roles.known is None else _floats(data[roles.known])
+    raw = data[roles.treat]
+    absent = {name: _is_missing(column) for name, column in values.items()}
+    absent[roles.treat] = raw.isna().to_numpy(dtype=bool)
+    if known is not None and roles.known is not None:
+        absent[roles.known] = np.isnan(known)
+    columns = [name for name, rows in absent.items() if rows.any()]
+    dropped = 0
+    if columns:
+        if missing == "raise":
+            raise DPStatsError(
+                f"`data` must have no missing values in the columns in use; {_list(columns)} "
+                '(or a value outside its declared levels) has some: pass missing="drop" to '
+                "protect the complete rows only, or fill them by a public rule"
+            )
+        keep = ~np.logical_or.reduce(list(absent.values()))
+        dropped = int(keep.size - keep.sum())
+        values = {name: column[keep] for name, column in values.items()}
+        known = None if known is None else known[keep]
+        raw = raw[keep]
+    return Columns(values, _treatment(raw, roles), known, len(raw)), dropped
+
+
+def arrays_from(
+    columns: Columns,
+    schema: Schema,
+    bounds: Mapping[str, Interval],
+    overlap: float | None,
+    *,
+    exact: bool = False,
+) -> tuple[Arrays, Design, Design | None]:
+    """Clip, evaluate the formula on the clipped columns, centre and scale.
+
+    Parameters
+    ----------
+    columns : Columns
+    schema : Schema
+    bounds : mapping of str to (float, float)
+        Bounds of every numeric column, public or privately found.
+    overlap : float or None
+        To which known propensities are clipped.
+    exact : bool
+        At `eps=inf`: the outcome is not rounded to a grid, and centred only by given bounds.
+
+    Returns
+    -------
+    arrays : Arrays
+    outcome, design : Design
+        The bound formulas; `design` is None where no propensity is fitted.
+    """
+    roles = schema.roles
+    clipped = {
+        name: np.clip(values, *bounds[name]) if name in bounds else values
+        for name, values in columns.cells.items()
+    }
+    outcome = roles.outcome.bind(bounds, schema.terms)
+    values = outcome.outcome_values(clipped)
+    low, high = outcome.outcome_bounds or (0.0, 0.0)
+    if exact:
+        given = all(name in schema.bounds for name in roles.outcome.numeric)
+        middle = (low + high) / 2.0 if given or schema.terms else 0.0
+        half_width, lattice = max(high - middle, middle - low) or 1.0, 0
+        y = (values - middle) / half_width
+    else:
+        y, half_width, lattice = _centre(values, low, high, columns.n)
+    design = None
+    x = np.empty((columns.n, 1), order="F")
+    if roles.propensity is not None:
+        design = roles.propensity.bind(bounds, schema.terms)
+        x = np.empty((columns.n, 1 + len(design.names)), order="F")
+        design.fill(clipped, x[:, 1:])
+        for column, lo, hi in zip(x[:, 1:].T, design.lower, design.upper, strict=True):
+            _scale(column, float(lo), float(hi))
+    x[:, 0] = 0.5
+    known = columns.known
+    if known is not None and overlap is not None:
+        known = np.clip(known, overlap, 1.0 - overlap)
+    return Arrays(y, columns.treated, x, known, half_width, lattice), outcome, design
+
+
+def _centre(values: FloatArray, low: float, high: float, n: int) -> tuple[FloatArray, float, int]:
+    """Centre at the midpoint, divide by the half-width, round to a grid of exact sums."""
+    half_width = (high - low) / 2.0
+    lattice = sum_lattice(1.0, n)
+    y = values - (low + half_width)
+    y *= math.ldexp(1.0 / half_width, -lattice)
+    np.rint(y, out=y)
+    top = math.ldexp(1.0, -lattice)
+    np.clip(y, -top, top, out=y)
+    np.ldexp(y, lattice, out=y)
+    return y, half_width, lattice
+
+
+def _scale(column: FloatArray, low: float, high: float) -> None:
+    """Map [low, high] to [-1, 1] in place; a column without width becomes zero."""
+    # widths beyond these would make infinities below, hence errors that depend on the rows
+    if 2.0**-1000 < high - low < 2.0**1000:
+        column -= low + (high - low) / 2.0
+        column *= 2.0 / (high - low)
+        np.clip(column, -1.0, 1.0, out=column)
+    else:
+        column[:] = 0.0
+
+
+class _Kinds(dict[str, ColumnKind]):
+    """Kinds of the frame's columns; one that cannot be used says why when it is asked for."""
+
+    def __init__(self, data: pd.DataFrame, declared: Mapping[str, tuple[Any, ...]]) -> None:
+        self._refused: dict[str, str] = {}
+        repeated = set(data.columns[data.columns.duplicated()])
+        super().__init__()
+        names: list[Any] = list(data.columns)
+        for name, dtype in zip(names, data.dtypes, strict=True):
+            if not isinstance(name, str):
+                continue
+            kind = _kind(dtype, declared.get(name))
+            if name in repeated:
+                kind = f"`data` has more than one column {name!r}"
+            if isinstance(kind, str):
+                self._refused[name] = f"column {name!r}: {kind}"
+                kind = ColumnKind("numeric")
+            self[name] = kind
+
+    def require(self, name: str) -> None:
+        if name in self._refused:
+            raise FormulaError(self._refused[name])
+
+
+def _kind(dtype: Any, levels: tuple[Any, ...] | None) -> ColumnKind | str:
+    import pandas as pd
+
+    if isinstance(dtype, pd.CategoricalDtype):
+        return ColumnKind("categorical", levels or tuple(dtype.categories))
+    if levels is not None:
+        return ColumnKind("categorical", levels)
+    if pd.api.types.is_bool_dtype(dtype):
+        return ColumnKind("bool")
+    if pd.api.types.is_complex_dtype(dtype):
+        return "complex numbers are not supported"
+    if pd.api.types.is_numeric_dtype(dtype):
+        return ColumnKind("numeric")
+    if pd.api.types.is_object_dtype(dtype) or pd.api.types.is_string_dtype(dtype):
+        return (
+            "a text column needs its public levels: pass levels={"
+            "...: [...]} or convert it to a Categorical with declared categories (numbers "
+            "stored as objects: convert with astype(float))"
+        )
+    return f"dtype {dtype} is not supported; convert it to numbers"
+
+
+def _check_levels(
+    data: pd.DataFrame, levels: Mapping[str, Sequence[Any]] | None
+) -> dict[str, tuple[Any, ...]]:
+    if levels is not None and not hasattr(levels, "items"):
+        raise DPStatsError(
+            f"`levels` must be a dict of column to its levels; got {type(levels).__name__}"
+        )
+    declared = {}
+    for name, values in (levels or {}).items():
+        _check_column(data, "levels", name)
+        # the order of levels decides the reference, and a set has none
+        if isinstance(values, str | bytes | set | frozenset) or not hasattr(values, "__iter__"):
+            raise DPStatsError(f"`levels` of {name!r} must be a list of levels; got {values!r}")
+        listed = tuple(values)
+        if not all(_is_level(level) for level in listed):
+            raise DPStatsError(
+                f"`levels` of {name!r} must be single values and none missing; got {listed!r}"
+            )
+        if len(listed) < 2 or len(set(listed)) != len(listed):
+            raise DPStatsError(
+                f"`levels` of {name!r} must hold at least two levels, each once; got {listed!r}"
+            )
+        declared[name] = listed
+    return declared
+
+
+def _is_level(value: Any) -> bool:
+    """Whether a value can be a level: a scalar that is not missing."""
+    import pandas as pd
+
+    return bool(pd.api.types.is_scalar(value)) and not pd.isna(value)
+
+
+def _check_column(data: pd.DataFrame, argument: str, name: Any) -> None:
+    try:
+        present = name in data.columns
+    except TypeError:
+        present = False
+    if not isinstance(name, str) or not present:
+        shown = repr(name) if isinstance(name, str | int | float | None) else type(name).__name__
+        near = difflib.get_close_matches(str(name), [str(column) for column in data.columns], 3)
+        hint = f" (near matches: {_list(near)})" if isinstance(name, str) and near else ""
+        raise DPStatsError(f"`{argument}` must name a column of `data`; got {shown}{hint}")
+    if list(data.columns).count(name) > 1:
+        raise DPStatsError(f"`{argument}` must name one column; `data` has {name!r} more than once")
+
+
+def _check_treat(dtype: Any, treat: str, treated: Any) -> None:
+    """Refuse treatment columns by dtype, before any value is read."""
+    import pandas as pd
+
+    how = "pass `treated=` with the level that means treated"
+    if treated is not None:
+        if not _is_level(treated):
+            raise DPStatsError(f"`treated` must be one level of {treat!r}; got {treated!r}")
+        if isinstance(dtype, pd.CategoricalDtype) and treated not in dtype.categories:
+            raise DPStatsError(f"`treated` must be a declared level of {treat!r}; got {treated!r}")
+        return
+    if isinstance(dtype, pd.CategoricalDtype):
+        if not set(dtype.categories) <= {0, 1}:
+            raise DPStatsError(f"`treat` must be 0/1 or bool; {treat!r} has other levels: {how}")
+    elif not (pd.api.types.is_bool_dtype(dtype) or pd.api.types.is_numeric_dtype(dtype)):
+        raise DPStatsError(f"`treat` must be 0/1 or bool; {treat!r} has dtype {dtype}: {how}")
+    elif pd.api.types.is_complex_dtype(dtype):
+        raise DPStatsError(f"`treat` must be 0/1 or bool; {treat!r} has dtype {dtype}")
+
+
+def _check_bounds(
+    bounds: Mapping[str, Any] | None, kinds: Mapping[str, ColumnKind], roles: Roles
+) -> tuple[dict[str, Interval], dict[str, Interval]]:
+    if bounds is not None and not hasattr(bounds, "items"):
+        raise BoundsError(
+            f"`bounds` must be a dict of column (or term) to (lo, hi); got {type(bounds).__name__}"
+        )
+    names = set(roles.outcome.term_names())
+    if roles.propensity is not None:
+        names |= set(roles.propensity.term_names())
+    source: dict[str, Interval] = {}
+    terms: dict[str, Interval] = {}
+    for name, value in (bounds or {}).items():
+        if name in kinds:
+            if kinds[name].kind == "categorical":
+                raise BoundsError(f"`bounds` must not name a categorical column; got {name!r}")
+            interval = check_interval(name, value)
+            if kinds[name].kind == "bool" and not (interval[0] <= 0.0 and interval[1] >= 1.0):
+                raise BoundsError(f"`bounds` of the bool column {name!r} must hold 0 and 1")
+            if kinds[name].kind == "numeric":
+                source[name] = interval
+        elif name in names:
+            terms[name] = check_interval(name, value)
+    return source, terms
+
+
+def _unbounded(
+    roles: Roles,
+    kinds: Mapping[str, ColumnKind],
+    bounds: Mapping[str, Interval],
+    terms: Mapping[str, Interval],
+) -> tuple[str, ...]:
+    formulas = [roles.outcome] if roles.propensity is None else [roles.outcome, roles.propensity]
+    partial = {name for formula in formulas for name in formula.needs_public_bounds(bounds)}
+    missing = tuple(n for n, kind in kinds.items() if kind.kind == "numeric" and n not in bounds)
+    refused = sorted(partial & set(missing))
+    if refused:
+        raise BoundsError(
+            f"`bounds` must name {_list(refused)}: the formula uses a function of it that is not "
+            "defined for every number, so its bounds must be public"
+        )
+    if missing and terms:
+        raise BoundsError(
+            f"`bounds` must name {_list(missing)} too, since they name the term "
+            f"{_list(list(terms))}: bounds found privately might not fit the term's own"
+        )
+    return missing
+
+
+def _formula_columns(roles: Roles) -> tuple[str, ...]:
+    names = roles.outcome.columns
+    if roles.propensity is not None:
+        names = (*names, *roles.propensity.columns)
+    return tuple(dict.fromkeys(names))
+
+
+def _values(column: pd.Series[Any], kind: ColumnKind) -> NDArray[Any]:
+    if kind.kind != "categorical":
+        return _floats(column)
+    import pandas as pd
+
+    return pd.Categorical(column.astype(object), categories=list(kind.levels)).codes.astype(
+        np.int64
+    )
+
+
+def _floats(column: pd.Series[Any]) -> FloatArray:
+    return column.to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def _is_missing(values: NDArray[Any]) -> NDArray[np.bool_]:
+    return values < 0 if values.dtype.kind == "i" else np.isnan(values)
+
+
+def _treatment(raw: pd.Series[Any], roles: Roles) -> NDArray[np.bool_]:
+    import pandas as pd
+
+    if roles.treated is not None:
+        matches = raw.astype(object) == roles.treated
+        return matches.to_numpy(dtype=bool)
+    if isinstance(raw.dtype, pd.CategoricalDtype):
+        raw = raw.astype(object)
+    values = raw.to_numpy(dtype=np.float64)
+    treated = values == 1.0
+    if not np.all(treated | (values == 0.0)):
+        raise DPStatsError(
+            f"`treat` must be 0/1 or bool; {roles.treat!r} holds other numbers: recode it or pass "
+            "`treated=` with the level that means treated"
+        )
+    return treated
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(f"{name!r}" for name in names)

@@ -1,0 +1,292 @@
+r"""Counts and sums by block and arm: what `blocking` and `diff_means` release.
+
+Notes
+-----
+*Cells.* A row lies in one cell (block, arm). The releases are sums over the rows of each cell.
+
+*Joint release* (the default of `blocking`). A row with centred outcome y in [-C, C] adds
+:math:`a = (1 + y/C)/2` to the upper and :math:`b = (1 - y/C)/2` to the lower half of its cell:
+it splits itself, a + b = 1. Replacing a row therefore takes away a total of 1 and adds a total of
+1: l1 sensitivity 2, whatever y (attained by moving between cells). In l2 a row is a vector of
+length at most 1, and rows in different halves are orthogonal: sensitivity sqrt(2). The whole
+budget of counts and sums goes into this one release; then N = A + B is a noisy count and
+S = C (A - B) a noisy sum. Two separate releases that split the budget evenly have twice the
+variance in both.
+
+*Separate releases* (as published). Counts: 2 in l1, sqrt(2) in l2. Sums: 2C in both (a row that
+stays in its cell and changes sign; moving between cells gives C + C in l1).
+
+*One block.* n is public, so one noisy count of treated rows is enough: sensitivity 1.
+
+*Variances.* The noisy sum of :math:`y^2 - C^2/2` over both arms, each arm its own sum: a row
+contributes between -C^2/2 and C^2/2 to one of the two, so replacing it moves them by at most C^2
+in l1 and in l2. Used for standard errors only.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import numpy as np
+
+from dpstats.ate.kernels.base import (
+    Estimand,
+    Parts,
+    noise_draws,
+    variance_bound,
+)
+from dpstats.ate.kernels.blockmeans import BlockEffects, Cells, block_effects
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dpstats.ate.kernels.base import Arrays
+    from dpstats.privacy.accounting import Release
+    from dpstats.privacy.mechanisms import Mechanisms, NoiseKind, Noisy
+    from dpstats.privacy.noise import FloatArray
+    from dpstats.propensity import FittedPropensity
+
+__all__ = ["CellsReleased", "Form", "cell_totals", "release_cells", "release_squares"]
+
+Form: TypeAlias = Literal["joint", "separate", "single"]
+
+
+@dataclass(frozen=True, slots=True)
+class CellsReleased:
+    """Released counts and sums by block and arm.
+
+    Attributes
+    ----------
+    n : int
+    kind : {"laplace", "gaussian"}
+    form : {"joint", "separate", "single"}
+        One release of both, two releases, or one block with one noisy count.
+    raw : ndarray
+        Shape (2, 2, m): what was released. First axis: upper and lower halves for "joint", counts
+        and sums otherwise (for "single" both counts follow from the one released); second axis:
+        controls and treated.
+    scales : (float, float)
+        Noise scales of the two.
+    squares : ndarray or None
+        Shape (2,): noisy sums of squared outcomes by arm.
+    square_scale : float
+    half_width : float
+        C.
+    min_count : float
+        T.
+    smooth : bool
+        Whether cells borrow strength from each other.
+    exact_variances : ndarray or None
+        Shape (2, m): variances within cells, without noise only.
+    """
+
+    n: int
+    kind: NoiseKind
+    form: Form
+    raw: FloatArray
+    scales: tuple[float, float]
+    squares: FloatArray | None
+    square_scale: float
+    half_width: float
+    min_count: float
+    smooth: bool
+    exact_variances: FloatArray | None
+    propensity: FittedPropensity | None
+    records: tuple[Release, ...]
+
+    @property
+    def exact(self) -> bool:
+        """Whether nothing was added (`eps=inf`)."""
+        return self.exact_variances is not None
+
+    @property
+    def variances_released(self) -> bool:
+        """Whether variances were released."""
+        return self.squares is not None
+
+    def cells(self, raw: FloatArray) -> Cells:
+        """Turn released numbers, shape (..., 2, 2, m), into counts and sums."""
+        c = self.half_width
+        factor = 2.0 if self.kind == "laplace" else 1.0
+        first, second = (factor * scale**2 for scale in self.scales)
+        counts, sums = raw[..., 0, :, :], raw[..., 1, :, :]
+        if self.form == "joint":
+            counts, sums = counts + sums, c * (counts - sums)
+            first, second = 2.0 * first, 2.0 * first * c**2
+        return Cells(counts, sums, self.n, c, self.min_count, first, second, self.smooth)
+
+    def found(self, estimand: Estimand) -> BlockEffects:
+        """Return block effects from the released numbers."""
+        return block_effects(self.cells(self.raw), estimand)
+
+    def estimate(self, estimand: Estimand) -> float:
+        """Return the effect."""
+        return float(self.found(estimand).total)
+
+    def standard_error(self, estimand: Estimand) -> float:
+        """Return the ordinary standard error of an exact run (blocks taken as fixed)."""
+        found = self.found(estimand)
+        variances = np.zeros_like(self.raw[0])
+        if self.exact_variances is not None:
+            variances = self.exact_variances
+        with np.errstate(divide="ignore", invalid="ignore"):
+            within = (variances / self.raw[0]).sum(axis=0)
+        return math.sqrt(float(np.nansum(np.where(found.kept, found.weights**2 * within, 0.0))))
+
+    def errors(
+        self, estimand: Estimand, draws: int, rng: np.random.Generator, parts: Parts
+    ) -> FloatArray:
+        """Simulate errors: cells are sampled anew around the released ones, and noised again."""
+        simulated = self._simulate(self.found(estimand), draws, rng, parts)
+        return block_effects(simulated, estimand).total - self.estimate(estimand)
+
+    def noise_sd(self) -> float:
+        """Return a rough noise sd of the effect with even arms, from public quantities only."""
+        variance = self.cells(self.raw).sum_variance
+        return math.sqrt(2.0 * self.raw.shape[-1] * variance) / (self.n / 2.0)
+
+    def _simulate(
+        self, found: BlockEffects, draws: int, rng: np.random.Generator, parts: Parts
+    ) -> Cells:
+        counts, means = found.counts, found.at_rows
+        counts = counts * (self.n / max(float(counts.sum()), 1.0))
+        shape = (draws, *counts.shape)
+        sizes, sums = np.broadcast_to(counts, shape), np.broadcast_to(counts * means, shape)
+        if parts != "privacy":
+            # a multinomial draw, in its normal limit: n stays what it is
+            moved = np.sqrt(counts) * rng.standard_normal(shape)
+            moved -= counts / self.n * moved.sum(axis=(-2, -1), keepdims=True)
+            sizes = np.maximum(counts + moved, 0.0)
+            spread = np.sqrt(counts * self._within(counts, means))
+            sums = sizes * means + spread * rng.standard_normal(shape)
+        raw = np.stack([sizes, sums], axis=-3)
+        if self.form == "joint":
+            scaled = sums / self.half_width
+            raw = np.stack([(sizes + scaled) / 2.0, (sizes - scaled) / 2.0], axis=-3)
+        if parts != "sampling":
+            raw = raw + self._noise(shape, rng)
+        return self.cells(raw)
+
+    def _noise(self, shape: tuple[int, ...], rng: np.random.Generator) -> FloatArray:
+        first = noise_draws(rng, self.kind, self.scales[0], shape)
+        if self.form == "single":
+            # one noisy count, of the treated; n is public
+            first = first[:, :1] * np.array([-1.0, 1.0])[:, None]
+        return np.stack([first, noise_draws(rng, self.kind, self.scales[1], shape)], axis=-3)
+
+    def _within(self, counts: FloatArray, means: FloatArray) -> FloatArray:
+        """Variance of the outcome within cells: released by arm, or the Bhatia-Davis bound."""
+        ceiling = variance_bound(means, self.half_width)
+        if self.squares is None:
+            return ceiling
+        size = np.maximum(counts.sum(axis=1), 1.0)
+        noise = self.square_scale * (math.sqrt(2.0) if self.kind == "laplace" else 1.0)
+        # one noise sd is added so that the interval does not rest on a lucky draw
+        square = (self.squares + noise) / size + self.half_width**2 / 2.0
+        explained = (counts * means**2).sum(axis=1) / size
+        return np.minimum(np.maximum(square - explained, 0.0)[:, None], ceiling)
+
+    def blocks(self, estimand: Estimand, rng: np.random.Generator) -> pd.DataFrame:
+        """Return the noisy cells, one row a block, with intervals for the block effects."""
+        import pandas as pd
+
+        m = self.raw.shape[-1]
+        found = self.found(estimand)
+        half = np.full(m, np.nan)
+        if not self.exact:
+            simulated = self._simulate(found, 1999, rng, "both")
+            errors = block_effects(simulated, estimand).effects - found.effects
+            half = np.quantile(np.abs(errors), 0.95, axis=0)
+        edges = np.linspace(0.0, 1.0, m + 1)
+        return pd.DataFrame(
+            {
+                "block": [_label(edges[i], edges[i + 1], i == m - 1) for i in range(m)],
+                "lower": edges[:-1],
+                "upper": edges[1:],
+                "control": found.counts[0],
+                "treated": found.counts[1],
+                "noise_sd": math.sqrt(self.cells(self.raw).count_variance),
+                "mean_control": found.means[0],
+                "mean_treated": found.means[1],
+                "effect": found.effects,
+                "effect_lower": found.effects - half,
+                "effect_upper": found.effects + half,
+                "weight": found.weights,
+                "kept": found.kept,
+            }
+        )
+
+    def diagnostics(self) -> list[tuple[str, str, str]]:
+        """Return readings of the noisy cells."""
+        found, m = self.found("ate"), self.raw.shape[-1]
+        thin = int(m - found.kept.sum())
+        sd = math.sqrt(self.cells(self.raw).count_variance)
+        reading = "every block has enough rows in both arms"
+        if thin:
+            how = "the fitted line stands in" if self.smooth else "they are left out"
+            reading = f"blocks with a noisy count below {self.min_count:.3g} in an arm: {how}"
+        smallest = float(found.counts.min())
+        overlap = "" if smallest > 4.0 * sd else ": poor overlap there, or too few rows"
+        return [
+            ("thin blocks", f"{thin} of {m}", reading),
+            ("smallest noisy count", f"{smallest:.0f}", f"noise sd {sd:.3g}{overlap}"),
+            ("noisy share of treated", f"{float(found.counts[1].sum()) / self.n:.3f}", ""),
+        ]
+
+
+def _label(low: float, high: float, last: bool) -> str:
+    return f"[{low:.3g}, {high:.3g}" + ("]" if last else ")")
+
+
+def cell_totals(arrays: Arrays, block: np.ndarray | None, m: int) -> tuple[FloatArray, FloatArray]:
+    """Count rows and add up outcomes by arm and block.
+
+    Returns
+    -------
+    counts, sums : ndarray
+        Shape (2, m): controls, treated. Sums are in units of C, and exact.
+    """
+    cell = arrays.treated.astype(np.int64)
+    cell *= m
+    if block is not None:
+        cell += block
+    counts = np.bincount(cell, minlength=2 * m).astype(np.float64)
+    sums = np.bincount(cell, weights=arrays.outcome, minlength=2 * m).astype(np.float64)
+    return counts.reshape(2, m), sums.reshape(2, m)
+
+
+def release_cells(
+    arrays: Arrays, counts: FloatArray, sums: FloatArray, form: Form, mechanisms: Mechanisms
+) -> tuple[FloatArray, tuple[float, float], tuple[Release, ...]]:
+    """Release counts and sums in the given form; returns raw numbers, scales and records."""
+    c, root = arrays.half_width, math.sqrt(2.0)
+    if form == "joint":
+        halves = np.stack([(counts + sums) / 2.0, (counts - sums) / 2.0])
+        noisy = mechanisms.additive("counts", halves, l1=2.0, l2=root, lattice=arrays.lattice - 1)
+        return noisy.value, (noisy.scale, noisy.scale), noisy.records
+    if form == "single":
+        first = mechanisms.additive("counts", counts[1], l1=1.0, l2=1.0, lattice=0)
+        both = np.stack([arrays.n - first.value, first.value])
+    else:
+        first = mechanisms.additive("counts", counts, l1=2.0, l2=root, lattice=0)
+        both = first.value
+    total = mechanisms.additive(
+        "sums", sums, l1=2.0, l2=2.0, lattice=arrays.lattice, divisor=1.0 / c
+    )
+    return np.stack([both, total.value]), (first.scale, total.scale), first.records + total.records
+
+
+def release_squares(arrays: Arrays, mechanisms: Mechanisms) -> Noisy:
+    """Release the sums of y^2 - C^2/2 by arm."""
+    values = np.rint(np.ldexp(arrays.outcome**2 - 0.5, -arrays.lattice))
+    by_arm = np.bincount(arrays.treated.astype(np.int64), weights=values, minlength=2)
+    return mechanisms.additive(
+        "variances",
+        np.ldexp(by_arm, arrays.lattice),
+        l1=1.0,
+        l2=1.0,
+        lattice=arrays.lattice,
+        divisor=arrays.half_width**-2,
+    )

@@ -1,0 +1,653 @@
+"""dp_ate: validate, charge, call one kernel, wrap."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import numpy as np
+
+from dpstats.ate.data import arrays_from, read_columns, read_schema
+from dpstats.ate.kernels import KERNELS
+from dpstats.ate.kernels.base import Options, Public
+from dpstats.ate.results import ATEResults, Facts
+from dpstats.errors import (
+    BoundsError,
+    DPStatsError,
+    FormulaError,
+    PrivacyWarning,
+    UtilityWarning,
+)
+from dpstats.privacy.accounting import (
+    Cost,
+    PrivacyRecord,
+    allocate,
+    charge,
+    check_budget,
+    check_split,
+)
+from dpstats.privacy.bounds import (
+    Interval,
+    private_bounds,
+    private_bounds_share,
+    private_bounds_threshold,
+)
+from dpstats.privacy.mechanisms import Mechanisms, NoiseKind
+from dpstats.privacy.noise import noise_source
+from dpstats.propensity import Known, Objective, Output, PropensityModel
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pandas as pd
+
+    from dpstats.ate.data import Columns, Schema
+    from dpstats.ate.kernels.base import Estimand, Kernel, Released, Settings
+    from dpstats.privacy.accounting import Ledger, Release
+    from dpstats.privacy.noise import FloatArray, NoiseSource
+
+__all__ = ["dp_ate"]
+
+_SIMULATION_SEED = 20261130
+_WIDEST: Interval = (-(2.0**60), 2.0**60)
+
+
+def dp_ate(
+    formula: str,
+    treat: str,
+    data: pd.DataFrame,
+    eps: float,
+    *,
+    delta: float = 0.0,
+    method: str = "blocking",
+    noise: NoiseKind | None = None,
+    estimand: Estimand = "ate",
+    bounds: Mapping[str, tuple[float, float]] | None = None,
+    levels: Mapping[str, Sequence[Any]] | None = None,
+    treated: Any = None,
+    propensity: Any = None,
+    overlap: float | None = None,
+    blocks: int | Literal["published"] | None = None,
+    min_count: float | None = None,
+    smooth: bool | None = None,
+    split: Mapping[str, float] | Literal["published"] | None = None,
+    missing: Literal["raise", "drop"] = "raise",
+    rows_per_person: int = 1,
+    ledger: Ledger | None = None,
+    rng: Any = None,
+) -> ATEResults:
+    r"""Estimate an average treatment effect with differential privacy.
+
+    Parameters
+    ----------
+    formula : str
+        ``"y ~ x1 + x2"``: the outcome, and the covariates of the propensity. Row-wise functions
+        (``np.log``, ``I()``, ``C()``, interactions) are allowed, anything computed over rows is
+        refused.
+    treat : str
+        Column of `data` with the treatment: 0/1 or bool, or any column with `treated` named.
+    data : DataFrame
+        One row a person, shape (n, ...). Never modified.
+    eps : float
+        Privacy budget, positive. ``float("inf")`` gives the ordinary estimator, not private.
+    delta : float
+        Probability with which the guarantee may fail, in [0, 1). Positive: Gaussian noise.
+    method : {"blocking", "ipw", "diff_means"}
+        Estimator.
+    noise : {"laplace", "gaussian"}, optional
+        By default Gaussian where `delta` > 0, else Laplace.
+    estimand : {"ate", "att", "atc", "ato"}
+        Average over everybody, the treated, the controls, or the overlap population.
+    bounds : dict of str to (lo, hi), optional
+        Public bounds of columns (in their own units) or of terms as patsy writes them. Columns
+        without bounds get them privately, out of the same `eps`.
+    levels : dict of str to list, optional
+        Public levels of categorical columns; those of a Categorical dtype are taken as declared.
+    treated : optional
+        The level of `treat` that means treated.
+    propensity : str, float or object, optional
+        A formula ``"~ x1 + x3"`` for a design of its own, a number (known by design), a column
+        name (known by row), or an object of `dpstats.propensity`. By default a private logistic
+        regression on the right side of `formula`.
+    overlap : float, optional
+        omega: propensities are clipped to [omega, 1 - omega] by `ipw`. By default 0.1.
+    blocks : int or "published", optional
+        Number of blocks; by default a rule on n, eps and the number of columns.
+    min_count : float, optional
+        Noisy count from which on a cell of `blocking` is used; by default three noise standard
+        deviations.
+    smooth : bool, optional
+        Whether blocks borrow strength from each other (`dpstats.ate.kernels.blockmeans`). By
+        default yes, but for ``blocks="published"`` and ``eps=inf``.
+    split : dict of str to float, or "published", optional
+        Share of the budget of each release; by default a measured rule.
+    missing : {"raise", "drop"}
+        What to do about missing values in the columns in use.
+    rows_per_person : int
+        Rows one person may have (a public promise).
+    ledger : optional
+        Anything with `charge(epsilon=, delta=, relation=, call=)`; charged before noise is drawn.
+    rng : optional
+        Seed or Generator for replication. The result is then not private.
+
+    Returns
+    -------
+    ATEResults
+
+    Raises
+    ------
+    DPStatsError
+        If an argument breaks a rule; `FormulaError` and `BoundsError` are kinds of it. Nothing
+        is spent, but for a `BoundsError` that says so.
+
+    Warns
+    -----
+    PrivacyWarning
+        For a seed, dropped rows, a large `eps` or `delta`.
+    UtilityWarning
+        Where the noise, judged from public quantities, swamps the range of the outcome.
+
+    Notes
+    -----
+    Two data sets are neighbours when one row is replaced; n is public. Columns are clipped to
+    their bounds before anything is computed. The budget is split over the releases listed in
+    ``result.privacy.releases``; each kernel's Notes hold its sensitivity and proof
+    (`dpstats.ate.kernels`), `dpstats.propensity` that of the propensity. An error about missing
+    values or about a treatment other than 0/1 is itself outside the guarantee.
+
+    References
+    ----------
+    Differentially Private Average Treatment Effect Estimation by Propensity Score Blocking
+    (SeqIPW, DPBlocking). Lee et al. (2019), arXiv:1905.12592. Chaudhuri et al. (2011),
+    arXiv:0912.0071.
+
+    Examples
+    --------
+    >>> import dpstats as dp
+    >>> trial = dp.simulate.ate("well_specified", 20_000, rng=1)
+    >>> res = dp.dp_ate("y ~ x1 + x2 + x3 + x4", treat="w", data=trial.data, eps=1,
+    ...                 bounds=trial.bounds)
+    >>> list(res.params.index), res.privacy.epsilon, res.privacy.private
+    (['ATE'], 1.0, True)
+    >>> bool(abs(res.params["ATE"] - 2) < 0.2)
+    True
+    """
+    call = _check_call(
+        eps,
+        delta,
+        method,
+        noise,
+        estimand,
+        overlap,
+        blocks,
+        min_count,
+        smooth,
+        split,
+        missing,
+        rows_per_person,
+        ledger,
+        rng,
+    )
+    spec = _read_propensity(propensity, rows_per_person)
+    schema = read_schema(
+        data,
+        formula,
+        treat,
+        propensity=spec.formula,
+        known=spec.column,
+        treated=treated,
+        needs_design=call.kernel.uses_propensity and spec.needs_design,
+        bounds=bounds,
+        levels=levels,
+        private=call.private,
+    )
+    n_rows = len(data)
+    if n_rows < 2:
+        raise DPStatsError(f"`data` must have at least 2 rows; got {n_rows}")
+    columns, _ = read_columns(data, schema, missing=missing)
+    if columns.n < 2:
+        raise DPStatsError("`data` must have at least 2 complete rows")
+    if not call.private:
+        _check_exact(columns, schema)
+    plan = _plan(call, spec, schema, columns)
+    complete = missing == "drop"
+    _warn_public(call, columns.n, complete)
+    charge(
+        ledger,
+        epsilon=call.epsilon,
+        delta=call.delta,
+        relation="row",
+        call=f"dp_ate({formula!r}, treat={treat!r}, method={method!r})",
+    )
+    return _estimate(call, spec, plan, columns, complete)
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """Checked scalar arguments."""
+
+    epsilon: float
+    delta: float
+    kernel: Kernel
+    noise: NoiseKind
+    estimand: Estimand
+    overlap: float | None
+    blocks: int | Literal["published"] | None
+    min_count: float | None
+    smooth: bool | None
+    split: Mapping[str, float] | Literal["published"] | None
+    rows_per_person: int
+    source: NoiseSource | None
+
+    @property
+    def private(self) -> bool:
+        return self.source is not None
+
+    @property
+    def seeded(self) -> bool:
+        return self.source is not None and self.source.seeded
+
+
+@dataclass(frozen=True, slots=True)
+class _Spec:
+    """The propensity the user asked for."""
+
+    model: PropensityModel | None
+    probability: float | None = None
+    column: str | None = None
+    formula: str | None = None
+
+    @property
+    def needs_design(self) -> bool:
+        return self.model is not None
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Public constants, costs and the schema of what is really needed."""
+
+    schema: Schema
+    settings: Settings
+    costs: dict[str, Cost]
+    bounds: dict[str, Interval]
+
+
+def _check_call(
+    eps: float,
+    delta: float,
+    method: str,
+    noise: str | None,
+    estimand: str,
+    overlap: float | None,
+    blocks: Any,
+    min_count: Any,
+    smooth: Any,
+    split: Any,
+    missing: str,
+    rows_per_person: int,
+    ledger: Any,
+    rng: Any,
+) -> _Call:
+    epsilon, slack = check_budget(eps, delta)
+    kernel = _choice("method", method, KERNELS)
+    kind = noise or ("gaussian" if slack > 0.0 else "laplace")
+    _choice("noise", kind, {"laplace": 0, "gaussian": 0})
+    kind = cast("NoiseKind", kind)
+    if kind == "gaussian" and slack == 0.0 and math.isfinite(epsilon):
+        raise DPStatsError("`noise` = 'gaussian' needs `delta` > 0; got delta = 0")
+    if kind == "laplace" and slack > 0.0:
+        raise DPStatsError(
+            f"`noise` = 'laplace' spends no delta; got delta = {slack:g}: drop `delta`"
+        )
+    if estimand not in kernel.estimands:
+        raise DPStatsError(
+            f"`estimand` must be one of {', '.join(kernel.estimands)} for method {method!r}; "
+            f"got {estimand!r}"
+        )
+    _choice("missing", missing, {"raise": 0, "drop": 0})
+    _check_number("overlap", overlap, 0.0, 0.5, "a number in (0, 0.5)")
+    least = -math.ulp(0.0)
+    _check_number("min_count", min_count, least, math.inf, "a number of at least 0")
+    if blocks is not None and blocks != "published":
+        _check_count("blocks", blocks, "a positive integer or 'published'")
+    if smooth not in (None, True, False):
+        raise DPStatsError(f"`smooth` must be None, True or False; got {smooth!r}")
+    _check_count("rows_per_person", rows_per_person, "a positive integer")
+    if math.isinf(epsilon):
+        for name, value in (("ledger", ledger), ("split", split)):
+            if value is not None:
+                raise DPStatsError(f"`{name}` has no meaning at `eps` = inf: nothing is spent")
+    if ledger is not None and not hasattr(ledger, "charge"):
+        raise DPStatsError(f"`ledger` must be a ledger; got {type(ledger).__name__}")
+    if split is not None and split != "published" and not hasattr(split, "keys"):
+        raise DPStatsError(f"`split` must be a dict or 'published'; got {split!r}")
+    source = noise_source(rng)
+    if ledger is not None and source.seeded:
+        raise DPStatsError("`ledger` refuses seeded runs: pass rng=None, or no ledger")
+    return _Call(
+        epsilon,
+        slack,
+        kernel,
+        kind,
+        cast("Estimand", estimand),
+        overlap,
+        blocks,
+        min_count,
+        smooth,
+        split,
+        int(rows_per_person),
+        None if math.isinf(epsilon) else source,
+    )
+
+
+def _read_propensity(propensity: Any, rows_per_person: int) -> _Spec:
+    if propensity is None:
+        return _Spec(Objective(rows_per_person=rows_per_person))
+    if isinstance(propensity, str):
+        if propensity.lstrip().startswith("~"):
+            return _Spec(Objective(rows_per_person=rows_per_person), formula=propensity)
+        return _Spec(None, column=propensity)
+    if isinstance(propensity, int | float | np.integer | np.floating):
+        propensity = Known(probability=float(propensity))
+    if isinstance(propensity, Known):
+        if propensity.column is not None:
+            return _Spec(None, column=propensity.column)
+        return _Spec(None, probability=float(propensity.probability or 0.0))
+    if isinstance(propensity, Objective | Output):
+        return _Spec(replace(propensity, rows_per_person=rows_per_person))
+    if not isinstance(propensity, type) and isinstance(propensity, PropensityModel):
+        if rows_per_person != 1:
+            raise DPStatsError("`rows_per_person` > 1 needs a propensity of dpstats.propensity")
+        return _Spec(propensity)
+    raise DPStatsError(
+        "`propensity` must be a formula '~ x1 + x2', a probability, a column of `data` or an "
+        f"object with fit(X, W, *, eps, delta, source); got {type(propensity).__name__}"
+    )
+
+
+def _plan(call: _Call, spec: _Spec, schema: Schema, columns: Columns) -> _Plan:
+    """Choose every constant and cost; at finite eps from public quantities alone."""
+    roles = schema.roles
+    # validates the formula against the public bounds before anything is spent
+    searched = dict.fromkeys(schema.unbounded, _WIDEST)
+    bounds = {**(searched if call.private else _observed(columns, schema)), **schema.bounds}
+    design: tuple[str, ...] = ()
+    try:
+        outcome = roles.outcome.bind(bounds, schema.terms)
+        if roles.propensity is not None:
+            design = roles.propensity.bind(bounds, schema.terms).names
+    except FormulaError:
+        if bounds.keys() == schema.bounds.keys() or call.private:
+            raise
+        # the message would show the range of the data
+        raise FormulaError(
+            "`formula` must be defined between the smallest and largest value of each column at "
+            "`eps` = inf; it is not: pass `bounds` inside which it is defined"
+        ) from None
+    _check_width(roles.outcome.outcome or "", outcome.outcome_bounds or (0.0, 1.0))
+    wished = call.kernel.published_split if call.split == "published" else call.split
+    split = None if wished is None else tuple(wished)
+    options = Options(
+        call.estimand,
+        spec.model if call.kernel.uses_propensity else None,
+        spec.probability,
+        spec.column is not None,
+        call.overlap,
+        call.blocks,
+        call.min_count,
+        call.smooth,
+        split,
+    )
+    public = Public(columns.n, len(design), call.epsilon, call.delta)
+    settings = call.kernel.settings(options, public)
+    if roles.propensity is not None and not settings.fits_propensity:
+        # nothing of the right side is needed, so nothing is spent on its bounds
+        schema = schema.without_design()
+    costs = _costs(call, settings, public, schema) if call.private else {}
+    return _Plan(schema, settings, costs, schema.bounds)
+
+
+def _check_width(name: str, interval: Interval) -> None:
+    """Refuse an outcome whose width overflows when squared, before anything is spent."""
+    low, high = interval
+    if not 1e-100 < float(high) - float(low) < 1e100:
+        raise BoundsError(
+            f"`bounds` must give the outcome {name!r} a width between 1e-100 and 1e100; rescale it"
+        )
+
+
+def _costs(call: _Call, settings: Settings, public: Public, schema: Schema) -> dict[str, Cost]:
+    kernel, searched = call.kernel, len(schema.unbounded)
+    published = call.split == "published"
+    shares = kernel.published_split if published else kernel.shares(settings, public)
+    shares = {k: v for k, v in shares.items() if k != "propensity" or settings.fits_propensity}
+    total = math.fsum(shares.values())
+    shares = {name: share / total for name, share in shares.items()}
+    if searched:
+        part = private_bounds_share(searched, public.n, call.epsilon, call.rows_per_person)
+        shares = {"bounds": part, **{name: (1.0 - part) * s for name, s in shares.items()}}
+    if call.split is not None and call.split != "published":
+        shares = check_split(call.split, list(shares))
+    costs = allocate(
+        call.epsilon,
+        call.delta,
+        shares,
+        set(shares) - {"bounds"} if call.noise == "gaussian" else (),
+    )
+    if searched:
+        _check_rows(public.n, searched, costs["bounds"].epsilon, call.rows_per_person, schema)
+    return costs
+
+
+def _check_rows(n: int, searched: int, epsilon: float, rows: int, schema: Schema) -> None:
+    """Refuse a search for bounds that cannot work, before anything is spent."""
+    needed = 2.0 * private_bounds_threshold(searched, epsilon, rows)
+    if n < needed:
+        names = ", ".join(f"{name!r}" for name in schema.unbounded)
+        raise BoundsError(
+            f"`bounds` must be passed for {names}: finding them privately within this budget "
+            f"needs at least {needed:.0f} rows; got {n}"
+        )
+
+
+def _estimate(
+    call: _Call, spec: _Spec, plan: _Plan, columns: Columns, complete: bool
+) -> ATEResults:
+    schema, settings = plan.schema, plan.settings
+    records: tuple[Release, ...] = ()
+    mechanisms = Mechanisms(
+        call.source, call.noise, plan.costs, rows_per_person=call.rows_per_person
+    )
+    found: dict[str, Interval] = {}
+    if call.private:
+        searched = {name: columns.cells[name] for name in schema.unbounded}
+        found, records = private_bounds(searched, mechanisms)
+    else:
+        found = _observed(columns, schema)
+    known_overlap = settings.overlap if spec.column is not None else None
+    arrays, outcome, _ = arrays_from(
+        columns, schema, {**found, **plan.bounds}, known_overlap, exact=not call.private
+    )
+    # without noise a propensity of 0 or 1 divides by zero; that is refused below
+    with np.errstate(all="ignore" if not call.private else None):
+        released = call.kernel.run(arrays, settings, mechanisms)
+        if not call.private:
+            _check_estimate(released, call.estimand)
+    records += released.records
+    _check_spent(call, records)
+    _warn_noise(call, released, arrays.half_width)
+    facts = Facts(
+        schema.text,
+        schema.roles.treat,
+        schema.roles.outcome.outcome or "",
+        call.kernel.name,
+        call.kernel.title,
+        call.estimand,
+        call.kernel.served(settings),
+        columns.n,
+        outcome.outcome_bounds or (0.0, 0.0),
+        _propensity_words(spec, settings),
+        call.kernel.constants(settings),
+        _SIMULATION_SEED,
+    )
+    privacy = PrivacyRecord(
+        call.epsilon,
+        call.delta,
+        "replace one row",
+        _protects(call, complete),
+        _public_facts(call, schema, columns.n, found),
+        call.private and not call.seeded,
+        call.seeded,
+        records,
+    )
+    return ATEResults(facts, released, privacy)
+
+
+def _observed(columns: Columns, schema: Schema) -> dict[str, Interval]:
+    """Return the range of each column: at `eps=inf` nothing is clipped unless bounds are given."""
+    found = {}
+    for name, values in columns.cells.items():
+        if schema.kinds[name].kind == "numeric":
+            low, high = float(values.min()), float(values.max())
+            # a constant column gets some width, since intervals need it
+            margin = 0.0 if low < high else max(0.5, abs(low) * 2.0**-10)
+            found[name] = (low - margin, high + margin)
+    return found
+
+
+def _check_exact(columns: Columns, schema: Schema) -> None:
+    """At `eps=inf` only: refuse rows from which the ordinary estimator cannot be computed."""
+    treated = int(columns.treated.sum())
+    if min(treated, columns.n - treated) < 2:
+        raise DPStatsError(
+            f"`treat` must have at least two treated and two control rows at `eps` = inf; "
+            f"{schema.roles.treat!r} has not"
+        )
+    unbounded = [
+        name
+        for name, values in columns.cells.items()
+        if name not in schema.bounds and not np.isfinite(values).all()
+    ]
+    if unbounded:
+        names = ", ".join(f"{name!r}" for name in unbounded)
+        raise DPStatsError(
+            f"`data` must be finite at `eps` = inf where no `bounds` clip it; {names} is not"
+        )
+
+
+def _check_estimate(released: Released, estimand: Estimand) -> None:
+    """At `eps=inf` only: refuse an estimate that does not exist."""
+    cells = getattr(released, "blocks", None)
+    if cells is not None and not cells(estimand, np.random.default_rng(0))["kept"].any():
+        raise DPStatsError(
+            "`blocks` must leave a block with treated and control rows at `eps` = inf: there is no "
+            "overlap; ask for fewer blocks"
+        )
+    if not math.isfinite(released.estimate(estimand)):
+        raise DPStatsError(
+            "`propensity` must lie inside (0, 1) in every row at `eps` = inf: pass `overlap` to "
+            "clip it"
+        )
+
+
+def _range(values: FloatArray) -> Interval:
+    low, high = float(values.min()), float(values.max())
+    # a constant column needs some width
+    return (low, high) if low < high else (low - 1.0, high + 1.0)
+
+
+def _check_spent(call: _Call, records: Sequence[Release]) -> None:
+    """Stop a result whose releases cost more than was charged (a fault of a kernel)."""
+    epsilon = math.fsum(record.epsilon for record in records)
+    delta = math.fsum(record.delta for record in records)
+    if call.private and (epsilon > call.epsilon * (1 + 1e-9) or delta > call.delta * (1 + 1e-9)):
+        raise RuntimeError("the releases cost more than the budget: please report this")
+
+
+def _warn_public(call: _Call, n: int, complete: bool) -> None:
+    if not call.private:
+        return
+    if call.seeded:
+        _warn("`rng` is given: noise from a seed can be subtracted; the result is not private")
+    if call.epsilon > 10.0:
+        _warn(f"`eps` = {call.epsilon:g} protects little: values up to 10 are common")
+    if complete:
+        # even where no row is missing: a neighbouring file may have one
+        _warn("`missing` = 'drop' takes as public which rows are complete, and their number")
+    if call.delta > 1.0 / n:
+        _warn(f"`delta` = {call.delta:g} is above 1/n: it allows publishing somebody's row")
+
+
+def _warn_noise(call: _Call, released: Released, half_width: float) -> None:
+    """Warn where public quantities alone say that the noise swamps the outcome's range."""
+    if call.private and 1.96 * released.noise_sd() > half_width:
+        text = (
+            "the privacy noise swamps the answer: it alone makes an interval about as wide as the "
+            "range of the outcome; more rows, a larger `eps` or tighter `bounds` would help"
+        )
+        warnings.warn(text, UtilityWarning, stacklevel=4)
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, PrivacyWarning, stacklevel=4)
+
+
+def _protects(call: _Call, complete: bool) -> str:
+    person = "one row" if call.rows_per_person == 1 else f"up to {call.rows_per_person} rows"
+    text = f"any person who contributes {person} of the data (replaced by anything else)."
+    if complete:
+        text += " The protected file is the complete rows: which rows are complete is public."
+    return text
+
+
+def _public_facts(
+    call: _Call, schema: Schema, n: int, found: Mapping[str, Interval]
+) -> dict[str, Any]:
+    other = [f"rows per person: {call.rows_per_person}"] if call.rows_per_person > 1 else []
+    bounds = {**schema.bounds, **schema.terms}
+    if call.private and schema.roles.known is not None:
+        other.append(f"that {schema.roles.known} is known by design")
+    return {
+        "n": n,
+        "formula": schema.text,
+        "bounds": bounds,
+        "bounds found privately": dict(found) if call.private else {},
+        "levels": {name: tuple(map(str, levels)) for name, levels in schema.levels.items()},
+        "other": tuple(other),
+    }
+
+
+def _propensity_words(spec: _Spec, settings: Settings) -> str:
+    if settings.probability is not None:
+        return f"known by design: {settings.probability:g}"
+    if settings.by_row:
+        return f"known by design: column {spec.column}"
+    if settings.propensity is None:
+        return "none (one block)" if settings.blocks == 1 else "none"
+    form = f" on {spec.formula}" if spec.formula else ""
+    if isinstance(settings.propensity, Objective):
+        return f"logit, objective perturbation{form}"
+    if isinstance(settings.propensity, Output):
+        return f"logit, output perturbation{form}"
+    return f"{type(settings.propensity).__name__}{form}"
+
+
+def _choice(name: str, value: Any, choices: Mapping[str, Any]) -> Any:
+    if not isinstance(value, str) or value not in choices:
+        raise DPStatsError(f"`{name}` must be one of {', '.join(choices)}; got {value!r}")
+    return choices[value]
+
+
+def _check_number(name: str, value: Any, low: float, high: float, rule: str) -> None:
+    if value is None:
+        return
+    number = (int, float, np.integer, np.floating)
+    if isinstance(value, bool) or not isinstance(value, number) or not low < float(value) < high:
+        raise DPStatsError(f"`{name}` must be {rule}; got {value!r}")
+
+
+def _check_count(name: str, value: Any, rule: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise DPStatsError(f"`{name}` must be {rule}; got {value!r}")

@@ -1,0 +1,355 @@
+"""Results of `dp_ate`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from dpstats.errors import DPStatsError
+from dpstats.inference import DRAWS, Inference
+from dpstats.results import (
+    PrivateResults,
+    coefficient_table,
+    format_budget,
+    releases_table,
+    simulation,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    import pandas as pd
+
+    from dpstats.ate.kernels.base import Estimand, Released
+    from dpstats.privacy.accounting import PrivacyRecord
+    from dpstats.report.summary import SummaryContent
+
+__all__ = ["ATEResults", "Facts"]
+
+ESTIMANDS = {
+    "ate": "average treatment effect",
+    "att": "average treatment effect on the treated",
+    "atc": "average treatment effect on the controls",
+    "ato": "average treatment effect in the overlap population",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Public facts of a call.
+
+    Attributes
+    ----------
+    formula, treat, outcome : str
+        The outcome is the left side as patsy writes it.
+    method, title : str
+    estimand : str
+    estimands : tuple of str
+        Those that the release serves.
+    n : int
+    outcome_bounds : (float, float)
+        Bounds the outcome was clipped to.
+    propensity : str
+        The propensity in words.
+    constants : tuple of (str, str)
+        Public constants of the method, in words.
+    seed : int
+        Of the simulations behind standard errors; never of the noise.
+    """
+
+    formula: str
+    treat: str
+    outcome: str
+    method: str
+    title: str
+    estimand: Estimand
+    estimands: tuple[Estimand, ...]
+    n: int
+    outcome_bounds: tuple[float, float]
+    propensity: str
+    constants: tuple[tuple[str, str], ...]
+    seed: int
+
+
+class ATEResults(PrivateResults):
+    """A treatment effect with its standard error and its privacy record.
+
+    Returned by `dpstats.dp_ate`. Holds released values and strings only.
+
+    Attributes
+    ----------
+    privacy : PrivacyRecord
+        What was spent, whom it protects, what was taken as public.
+    """
+
+    _STATE = ("facts", "released", "privacy")
+
+    def __init__(self, facts: Facts, released: Released, privacy: PrivacyRecord) -> None:
+        self.facts = facts
+        self.released = released
+        self.privacy = privacy
+
+    @property
+    def nobs(self) -> int:
+        """Rows used (public)."""
+        return self.facts.n
+
+    @property
+    def method(self) -> str:
+        """Name of the estimator."""
+        return self.facts.method
+
+    def _errors(self, parts: Literal["both", "sampling", "privacy"]) -> np.ndarray[Any, Any]:
+        return self.released.errors(self.facts.estimand, DRAWS, simulation(self.facts.seed), parts)
+
+    def _inferences(self) -> dict[Hashable, Inference]:
+        estimand = self.facts.estimand
+        value = self.released.estimate(estimand)
+        if self.released.exact:
+            found = Inference(value, self.released.standard_error(estimand))
+        else:
+            found = Inference.simulated(value, self._errors("both"))
+        return {estimand.upper(): found}
+
+    def estimand(self, name: Estimand) -> ATEResults:
+        """Return another estimand from the same release: post-processing, at no cost.
+
+        Parameters
+        ----------
+        name : {"ate", "att", "atc", "ato"}
+
+        Returns
+        -------
+        ATEResults
+
+        Raises
+        ------
+        DPStatsError
+            If the release does not serve it.
+        """
+        if name not in self.facts.estimands:
+            raise DPStatsError(
+                f"`name` must be one of {', '.join(self.facts.estimands)} for this release; "
+                f"got {name!r}: call dp_ate with estimand={name!r}, at the cost of a new release"
+            )
+        return ATEResults(replace(self.facts, estimand=name), self.released, self.privacy)
+
+    @property
+    def blocks(self) -> pd.DataFrame:
+        """Noisy cells: one row a block of the propensity.
+
+        Returns
+        -------
+        DataFrame
+            `block`, `lower`, `upper` (of the propensity), `control`, `treated` (noisy counts),
+            `noise_sd` (of a count), `mean_control`, `mean_treated` (in units of the outcome),
+            `effect`, `effect_lower`, `effect_upper` (95 % interval over sampling and privacy
+            noise), `weight` and `kept`.
+
+        Raises
+        ------
+        DPStatsError
+            If the method has no blocks.
+        """
+        cells = getattr(self.released, "blocks", None)
+        if cells is None:
+            raise DPStatsError(f"`blocks` needs a method with blocks; this is {self.method!r}")
+        table: pd.DataFrame = cells(self.facts.estimand, simulation(self.facts.seed))
+        low, high = self.facts.outcome_bounds
+        middle = low + (high - low) / 2.0
+        table["mean_control"] += middle
+        table["mean_treated"] += middle
+        return table
+
+    def noise_sd(self) -> float:
+        """Return the standard deviation that privacy noise alone gives the estimate."""
+        return 0.0 if self.released.exact else float(np.sqrt(np.mean(self._errors("privacy") ** 2)))
+
+    def sampling_sd(self) -> float:
+        """Return the standard deviation that sampling alone gives the estimate."""
+        if self.released.exact:
+            return self.released.standard_error(self.facts.estimand)
+        return float(np.sqrt(np.mean(self._errors("sampling") ** 2)))
+
+    def _diagnostic_rows(self) -> list[tuple[str, str, str]]:
+        noise, sampling = self.noise_sd(), self.sampling_sd()
+        rows = [
+            ("sd of privacy noise", f"{noise:.4g}", _compare(noise, sampling)),
+            ("sd of sampling error", f"{sampling:.4g}", self._sampling_reading()),
+        ]
+        rows += getattr(self.released, "diagnostics", list)()
+        return rows
+
+    def _sampling_reading(self) -> str:
+        if self.released.exact:
+            return "ordinary, propensities taken as fixed"
+        if getattr(self.released, "variances_released", False):
+            return "from released variances, one noise sd added"
+        return "an upper bound: no variance was released (Bhatia-Davis from the bounds)"
+
+    def glance(self) -> pd.DataFrame:
+        """Return one row for the model."""
+        import pandas as pd
+
+        facts, privacy = self.facts, self.privacy
+        row = {
+            "outcome": facts.outcome,
+            "treatment": facts.treat,
+            "method": facts.method,
+            "estimand": facts.estimand,
+            "nobs": facts.n,
+            "epsilon": privacy.epsilon,
+            "delta": privacy.delta,
+            "private": privacy.private,
+            "seeded": privacy.seeded,
+            "noise_sd": self.noise_sd(),
+        }
+        return pd.DataFrame([row])
+
+    def _summary_content(self, alpha: float) -> SummaryContent:
+        from dpstats.report.summary import SummaryContent
+
+        facts, privacy = self.facts, self.privacy
+        exact = self.released.exact
+        left = [
+            ("Dep. Variable:", facts.outcome),
+            ("Treatment:", facts.treat),
+            ("Estimand:", facts.estimand.upper()),
+            ("No. Observations:", str(facts.n)),
+            ("Epsilon:", format_budget(privacy.epsilon)),
+            ("Delta:", format_budget(privacy.delta)),
+        ]
+        right = [
+            ("Method:", facts.title),
+            ("Propensity:", facts.propensity),
+            *((f"{name}:", value) for name, value in facts.constants),
+            ("Std. error, privacy:", f"{self.noise_sd():.4g}"),
+            ("Std. error, sampling:", f"{self.sampling_sd():.4g}"),
+        ]
+        banner = None if privacy.private else privacy.statement().split(".")[0].split(":")[0]
+        tables = () if exact else (releases_table(privacy),)
+        return SummaryContent(
+            title="Average Treatment Effect" if exact else "Private Average Treatment Effect",
+            left=tuple(left),
+            right=tuple(right),
+            coefficients=coefficient_table(self, alpha),
+            level=1.0 - alpha,
+            tables=tables,
+            notes=self._notes(),
+            banner=banner,
+        )
+
+    def _notes(self) -> tuple[str, ...]:
+        facts, privacy = self.facts, self.privacy
+        notes = [privacy.statement()]
+        public = privacy.public
+        if not self.released.exact:
+            notes.append("Taken as public: " + _public_text(public) + ".")
+            found = public.get("bounds found privately") or {}
+            if found:
+                notes.append("Bounds found privately: " + _bounds_text(found) + ".")
+            notes.append(
+                "Standard errors and intervals cover sampling and privacy noise (parametric "
+                f"bootstrap of the release, {DRAWS} draws). They take the released propensities "
+                "and blocks as given: confounding left within blocks or by clipping is not in "
+                "them."
+            )
+        else:
+            notes.append("Standard errors take the fitted propensities as given.")
+        notes.append(
+            f"{ESTIMANDS[facts.estimand].capitalize()} of {facts.treat} on {facts.outcome}, under "
+            "unconfoundedness given the covariates and overlap."
+        )
+        return tuple(notes)
+
+    def plot(
+        self,
+        kind: Literal["effect", "blocks", "overlap", "budget"] | None = None,
+        ax: Any = None,
+    ) -> tuple[Any, Any]:
+        """Draw the result from released numbers.
+
+        Parameters
+        ----------
+        kind : {"effect", "blocks", "overlap", "budget"}, optional
+            By default the block effects where there are several blocks, else the effect.
+        ax : matplotlib Axes, optional
+            Where to draw.
+
+        Returns
+        -------
+        fig, ax
+
+        Raises
+        ------
+        DPStatsError
+            If `kind` is not one of these, or the method has no blocks.
+        ImportError
+            If matplotlib is not installed (extra `plot`).
+        """
+        from dpstats.report import plots
+
+        if kind is None:
+            several = hasattr(self.released, "blocks") and len(self.blocks) > 1
+            kind = "blocks" if several else "effect"
+        if kind == "blocks":
+            table = self.blocks.rename(columns={"lower": "from", "upper": "to"})
+            table = table.rename(columns={"effect_lower": "lower", "effect_upper": "upper"})
+            label = f"Effect of {self.facts.treat} on {self.facts.outcome}"
+            return plots.blocks(table, ylabel=label, overall=float(self.params.iloc[0]), ax=ax)
+        if kind == "overlap":
+            return plots.overlap(self.blocks, ax=ax)
+        if kind == "budget":
+            return plots.budget(self.privacy.releases, ax=ax)
+        if kind != "effect":
+            raise DPStatsError(
+                f"`kind` must be 'effect', 'blocks', 'overlap' or 'budget'; got {kind!r}"
+            )
+        return plots.effect(
+            self._effect_rows(),
+            xlabel=f"Effect of {self.facts.treat} on {self.facts.outcome}",
+            ax=ax,
+        )
+
+    def _effect_rows(self) -> pd.DataFrame:
+        import pandas as pd
+
+        estimate = float(self.params.iloc[0])
+        low, high = self.conf_int().iloc[0]
+        privacy = (
+            Inference.simulated(estimate, self._errors("privacy"))
+            if not (self.released.exact)
+            else Inference(estimate, 0.0)
+        )
+        narrow = privacy.interval(0.05)
+        return pd.DataFrame(
+            [(self.params.index[0], estimate, low, high, *narrow)],
+            columns=["name", "estimate", "total_low", "total_high", "privacy_low", "privacy_high"],
+        )
+
+
+def _compare(noise: float, sampling: float) -> str:
+    if noise == 0.0:
+        return "no noise was added: NOT PRIVATE"
+    ratio = noise / sampling if sampling > 0.0 else math.inf
+    if ratio > 1.0:
+        return f"privacy noise dominates: {ratio:.1f} times the sampling error"
+    return f"sampling error dominates: noise is {ratio:.2f} of it"
+
+
+def _public_text(public: dict[str, Any]) -> str:
+    parts = [f"n = {public['n']}", f"the formula {public['formula']!r}"]
+    bounds = public.get("bounds") or {}
+    if bounds:
+        parts.append("bounds " + _bounds_text(bounds))
+    for name, levels in (public.get("levels") or {}).items():
+        parts.append(f"levels of {name}: " + ", ".join(map(str, levels)))
+    parts += [str(item) for item in public.get("other") or ()]
+    return "; ".join(parts)
+
+
+def _bounds_text(bounds: dict[str, Any]) -> str:
+    return ", ".join(f"{name} in [{low:g}, {high:g}]" for name, (low, high) in bounds.items())

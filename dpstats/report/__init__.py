@@ -1,0 +1,1 @@
+"""Released numbers and strings made into summaries, pages and plots; knows no estimator."""

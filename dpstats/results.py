@@ -1,0 +1,325 @@
+"""What every result has: labelled views of released numbers, inference, tables, storage."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import math
+from abc import ABC, abstractmethod
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from dpstats.inference import Inference, check_alpha
+from dpstats.storage import FORMAT, decode, encode, plain, read_json, write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
+    from os import PathLike
+
+    import pandas as pd
+
+    from dpstats.privacy.accounting import PrivacyRecord
+    from dpstats.report.html import Section
+    from dpstats.report.summary import PrivateSummary, SummaryContent, TableContent
+
+__all__ = ["PrivateResults", "load"]
+
+
+class PrivateResults(ABC):
+    """A fitted model that holds released values and strings only.
+
+    Subclasses keep their state in the frozen dataclasses named by `_STATE`; tables and figures
+    are made from it on request, so that a pickle or a saved file holds nothing else.
+    """
+
+    _STATE: tuple[str, ...]
+    privacy: PrivacyRecord
+
+    @abstractmethod
+    def _inferences(self) -> dict[Hashable, Inference]:
+        """Return one inference a parameter."""
+
+    @abstractmethod
+    def _summary_content(self, alpha: float) -> SummaryContent:
+        """Return what the summary shows."""
+
+    @abstractmethod
+    def _diagnostic_rows(self) -> list[tuple[str, str, str]]:
+        """Return (quantity, value, reading) from released numbers."""
+
+    @property
+    @abstractmethod
+    def nobs(self) -> int:
+        """Rows used (public)."""
+
+    @cached_property
+    def _inference(self) -> dict[Hashable, Inference]:
+        return self._inferences()
+
+    def _series(self, values: list[float], name: str) -> pd.Series[float]:
+        import pandas as pd
+
+        return pd.Series(values, index=pd.Index(list(self._inference)), name=name, dtype=float)
+
+    @property
+    def params(self) -> pd.Series[float]:
+        """Estimates, indexed by parameter."""
+        return self._series([row.estimate for row in self._inference.values()], "coef")
+
+    @property
+    def bse(self) -> pd.Series[float]:
+        """Standard errors over sampling and privacy noise (root mean squared error)."""
+        return self._series([row.standard_error for row in self._inference.values()], "std err")
+
+    @property
+    def tvalues(self) -> pd.Series[float]:
+        """Estimates over standard errors."""
+        return (self.params / self.bse).rename("z")
+
+    @property
+    def pvalues(self) -> pd.Series[float]:
+        """Two-sided p-values of zero; they invert `conf_int`."""
+        return self._series([row.pvalue() for row in self._inference.values()], "P>|z|")
+
+    def conf_int(self, alpha: float = 0.05, which: Literal["params"] = "params") -> pd.DataFrame:
+        """Confidence intervals over sampling and privacy noise.
+
+        Parameters
+        ----------
+        alpha : float
+            One minus the level.
+        which : {"params"}
+            What they are for.
+
+        Returns
+        -------
+        DataFrame
+            Columns 0 and 1, one row a parameter.
+
+        Raises
+        ------
+        DPStatsError
+            If `alpha` is not in (0, 1).
+        """
+        import pandas as pd
+
+        from dpstats.errors import DPStatsError
+
+        if which != "params":
+            raise DPStatsError(f"`which` must be 'params' for this result; got {which!r}")
+        level = check_alpha(alpha)
+        rows = [row.interval(level) for row in self._inference.values()]
+        return pd.DataFrame(rows, index=self.params.index, columns=[0, 1])
+
+    @property
+    def diagnostics(self) -> pd.DataFrame:
+        """Checks computed from released numbers only: `quantity`, `value`, `reading`."""
+        import pandas as pd
+
+        return pd.DataFrame(self._diagnostic_rows(), columns=["quantity", "value", "reading"])
+
+    def tidy(self, alpha: float = 0.05) -> pd.DataFrame:
+        """Return one row a parameter, in the column names of R's broom.
+
+        Parameters
+        ----------
+        alpha : float
+            One minus the level of the interval.
+        """
+        interval = self.conf_int(alpha)
+        frame = self.params.to_frame("estimate")
+        frame["std_error"] = self.bse
+        frame["statistic"] = self.tvalues
+        frame["p_value"] = self.pvalues
+        frame["conf_low"] = interval[0]
+        frame["conf_high"] = interval[1]
+        return frame.rename_axis("term").reset_index()
+
+    @abstractmethod
+    def glance(self) -> pd.DataFrame:
+        """Return one row for the model."""
+
+    def summary(self, alpha: float = 0.05) -> PrivateSummary:
+        """Return the summary table.
+
+        Parameters
+        ----------
+        alpha : float
+            One minus the level of the intervals shown.
+
+        Returns
+        -------
+        PrivateSummary
+            A statsmodels `Summary`: `as_text`, `as_html`, `as_latex`, `as_csv`.
+        """
+        from dpstats.report.summary import build_summary
+
+        return build_summary(self._summary_content(check_alpha(alpha)))
+
+    def __str__(self) -> str:
+        return str(self.summary())
+
+    def __repr__(self) -> str:
+        return str(self.summary())
+
+    def _repr_html_(self) -> str:
+        return self.summary()._repr_html_()
+
+    def _repr_latex_(self) -> str:
+        return self.summary().as_latex()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything released, ready for JSON."""
+        privacy = self.privacy
+        return {
+            "dpstats": _version(),
+            "model": self.glance().iloc[0].map(plain).to_dict(),
+            "estimates": [
+                {key: plain(value) for key, value in row.items()}
+                for row in self.tidy().to_dict("records")
+            ],
+            "privacy": {
+                "epsilon": plain(privacy.epsilon),
+                "delta": privacy.delta,
+                "relation": privacy.relation,
+                "protects": privacy.protects,
+                "private": privacy.private,
+                "seeded": privacy.seeded,
+                "public": plain(privacy.public),
+                "releases": [plain(record) for record in privacy.records],
+            },
+            "diagnostics": self.diagnostics.to_dict("records"),
+            "released": {name: plain(getattr(self, name)) for name in self._STATE},
+        }
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the result as JSON; `dpstats.load` reads it back.
+
+        Parameters
+        ----------
+        path : str or path
+            File to write.
+        """
+        state = {name: encode(getattr(self, name)) for name in self._STATE}
+        write_json(
+            path,
+            {"format": FORMAT, "dpstats": _version(), "class": type(self).__name__, "state": state},
+        )
+
+    def report_sections(self) -> list[Section]:
+        """Return the sections of this result in an HTML page."""
+        from dpstats.report.html import Figure, Html, Paragraph, Section, Table
+
+        blocks: list[Any] = [Html(self.summary().as_html())]
+        try:
+            figure, _ = self.plot()
+        except ImportError:
+            pass
+        else:
+            blocks.append(Figure(figure, alt="Plot of the released estimate", caption=""))
+        return [
+            Section("Estimate", tuple(blocks)),
+            Section(
+                "Privacy",
+                (
+                    Paragraph(self.privacy.statement()),
+                    Table(self.privacy.releases, caption="Noisy releases", note=""),
+                ),
+            ),
+            Section("Diagnostics", (Table(self.diagnostics, caption="", note=""),)),
+        ]
+
+    @abstractmethod
+    def plot(self, kind: Any = None, ax: Any = None) -> tuple[Any, Any]:
+        """Draw the result; returns (fig, ax)."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self._STATE}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+
+def load(path: str | PathLike[str]) -> PrivateResults:
+    """Read a result written by `save`.
+
+    Parameters
+    ----------
+    path : str or path
+        File to read.
+
+    Returns
+    -------
+    ATEResults
+        The same class that was saved.
+
+    Raises
+    ------
+    DPStatsError
+        If the file was not written by `save`.
+    """
+    from dpstats.ate.kernels import RELEASED
+    from dpstats.ate.results import ATEResults, Facts
+    from dpstats.privacy.accounting import PrivacyRecord, Release
+    from dpstats.propensity import FittedPropensity
+
+    classes: dict[str, type[PrivateResults]] = {"ATEResults": ATEResults}
+    content = read_json(path)
+    types: Mapping[str, type[Any]] = {
+        kind.__name__: kind for kind in (Facts, PrivacyRecord, Release, FittedPropensity, *RELEASED)
+    }
+    results = classes[content["class"]]
+    blank = results.__new__(results)
+    blank.__setstate__({name: decode(value, types) for name, value in content["state"].items()})
+    return blank
+
+
+def coefficient_table(results: PrivateResults, alpha: float) -> pd.DataFrame:
+    """Return the table of estimates as the summary shows it."""
+    interval = results.conf_int(alpha)
+    frame = results.params.to_frame("coef")
+    frame["std err"], frame["z"] = results.bse, results.tvalues
+    frame["P>|z|"] = results.pvalues
+    frame["lower"], frame["upper"] = interval[0], interval[1]
+    return frame
+
+
+def releases_table(privacy: PrivacyRecord) -> TableContent:
+    """Return the table of releases as the summary shows it."""
+    from dpstats.report.summary import TableContent
+
+    total = privacy.epsilon
+    rows = tuple(
+        (
+            record.release,
+            record.mechanism,
+            f"{record.sensitivity:.4g} ({record.norm})",
+            f"{record.scale:.4g}",
+            f"{record.epsilon:.4g}",
+            f"{record.delta:.2g}" if record.delta else "0",
+            f"{100.0 * record.epsilon / total:.3g}%",
+        )
+        for record in privacy.records
+    )
+    headers = ("release", "mechanism", "sensitivity", "scale", "eps", "delta", "share")
+    return TableContent("Noisy releases", headers, rows)
+
+
+def format_budget(value: float) -> str:
+    """Format an epsilon or delta: short, and scientific where it is tiny."""
+    if value == 0.0:
+        return "0"
+    return "inf" if math.isinf(value) else f"{value:.6g}"
+
+
+def simulation(seed: int) -> np.random.Generator:
+    """Return the generator of a result's simulations."""
+    return np.random.default_rng(seed)
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("dpstats")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
