@@ -4,10 +4,10 @@
 
 For q columns and a budget of eps_bounds, the smallest n (on a grid) from which on at least 95 % of
 the trials find, for all q columns, an interval that holds at least 97 % of the rows and is at most
-four times as wide as the range (or the largest absolute value) of the data. Columns cycle through normal, lognormal incomes with
-30 % zeros, ages, years and 0/1. The alternative picks each end by the exponential mechanism over
-the same signed powers of two, with utility min(t - above, above_next - t) (sensitivity 1), which
-is the best form we found.
+four times as wide as the range (or the largest absolute value) of the data. Columns cycle through
+normal, lognormal incomes with 30 % zeros, ages, years and 0/1. The alternative picks each end by
+the exponential mechanism over the same signed powers of two, with utility
+min(t - above, above_next - t) (sensitivity 1), which is the best form we found.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dpstats.privacy.accounting import Cost
 from dpstats.privacy.mechanisms import Mechanisms
 from dpstats.privacy.noise import SeededSource
 
-GRID = [int(round(10 ** (2 + i / 8))) for i in range(29)]
+GRID = [round(10 ** (2 + i / 8)) for i in range(29)]
 
 
 def columns(q: int, n: int, rng: np.random.Generator) -> dict[str, np.ndarray]:

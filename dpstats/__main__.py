@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,17 +109,12 @@ def _show(example: _Example, private: ATEResults, ordinary: ATEResults) -> None:
 
 def _reading(private: ATEResults) -> str:
     noise, sampling = private.noise_sd(), private.sampling_sd()
-    budget = f"eps = {private.privacy.epsilon:g}"
+    reading = str(private.diagnostics["reading"].iloc[0])
+    sizes = f"sd {noise:.3g} from noise, {sampling:.3g} from sampling"
+    text = f"at eps = {private.privacy.epsilon:g} and n = {private.nobs}, {reading} ({sizes})."
     if noise > sampling:
-        return (
-            f"privacy noise dominates at {budget} (sd {noise:.3g} against {sampling:.3g} from "
-            f"sampling): {private.nobs} rows are few. More rows or a larger budget would help in "
-            "proportion."
-        )
-    return (
-        f"sampling error dominates at {budget} (noise sd {noise:.3g} against {sampling:.3g} from "
-        "sampling): privacy costs little here."
-    )
+        text += " The noise falls in proportion to n and to eps: it is the price of a small file."
+    return text
 
 
 def _numbers(result: ATEResults) -> tuple[float, float, float]:
@@ -134,28 +129,9 @@ def _overview(pairs: Sequence[tuple[_Example, ATEResults, ATEResults]]) -> str:
     for example, private, ordinary in pairs:
         estimate, low, high = _numbers(private)
         noise, sampling = private.noise_sd(), private.sampling_sd()
-        rows.append(
-            [
-                example.heading,
-                private.nobs,
-                f"{estimate:.3f}",
-                f"[{low:.3f}, {high:.3f}]",
-                f"{noise:.3f}",
-                f"{sampling:.3f}",
-                "noise" if noise > sampling else "sampling",
-                f"{_numbers(ordinary)[0]:.3f}",
-            ]
-        )
-    headers = [
-        "data",
-        "n",
-        "private",
-        "95% interval",
-        "sd noise",
-        "sd sampling",
-        "dominates",
-        "NOT PRIVATE",
-    ]
+        row = [example.heading, private.nobs, f"{estimate:.3f}", f"[{low:.3f}, {high:.3f}]"]
+        rows.append([*row, f"{noise:.3f}", f"{sampling:.3f}", f"{_numbers(ordinary)[0]:.3f}"])
+    headers = ["data", "n", "private", "95% interval", "sd noise", "sd sampling", "NOT PRIVATE"]
     return "\nOverview\n" + tabulate(rows, headers, disable_numparse=True)
 
 
@@ -166,11 +142,9 @@ def _write_page(pairs: Sequence[tuple[_Example, ATEResults, ATEResults]], path: 
     for example, private, ordinary in pairs:
         estimate, low, high = _numbers(ordinary)
         reference = f"{_REFERENCE} At eps = inf: {estimate:.4f}, 95% [{low:.4f}, {high:.4f}]."
-        own = private.report_sections()
-        blocks: list[Any] = [Paragraph(f"{example.question} Unit: {example.unit}.")]
-        blocks += [block for section in own for block in section.blocks]
-        blocks += [Paragraph("Reading: " + _reading(private)), Paragraph(reference)]
-        sections.append(Section(example.heading, tuple(blocks)))
+        question = Paragraph(f"{example.question} Unit: {example.unit}.")
+        after = (Paragraph("Reading: " + _reading(private)), Paragraph(reference))
+        sections.append(Section(example.heading, (question, *private.report_blocks(), *after)))
     lead = (
         "Treatment effects with differential privacy, beside the ordinary estimates of the same "
         "method, which are shown only because the data are public."

@@ -116,6 +116,8 @@ class Objective:
         R, the public Euclidean norm to which rows are shrunk; 1 by default.
     rows_per_person : int
         Rows a person may have.
+    relative_penalty : float
+        L in units of that smallest free penalty, where `penalty` is None.
 
     Notes
     -----
@@ -152,15 +154,16 @@ class Objective:
     --------
     >>> from dpstats.propensity import Objective
     >>> Objective(row_norm=1.0)
-    Objective(penalty=None, row_norm=1.0, rows_per_person=1)
+    Objective(penalty=None, row_norm=1.0, rows_per_person=1, relative_penalty=1.0)
     """
 
     penalty: float | None = None
     row_norm: float | None = None
     rows_per_person: int = 1
+    relative_penalty: float = 1.0
 
     def __post_init__(self) -> None:
-        _check_constants(self.penalty, self.row_norm)
+        _check_constants(self.penalty, self.row_norm, self.relative_penalty)
 
     def fit(
         self,
@@ -197,7 +200,7 @@ class Objective:
         row_norm = self.row_norm or ROW_NORM
         eps_solver = _SOLVER_SHARE * eps
         eps_fit = eps - eps_solver
-        penalty = 2.0 * k / eps_fit if self.penalty is None else self.penalty
+        penalty = self.penalty or self.relative_penalty * 2.0 * k / eps_fit
         if delta > 0.0:
             scale = objective_gaussian_scale(_gaussian_epsilon(eps_fit, penalty, k), delta, k)
         else:
@@ -324,8 +327,11 @@ class Known:
             raise DPStatsError(f"`propensity` column must be a name; got {self.column!r}")
 
 
-def _check_constants(penalty: float | None, row_norm: float | None) -> None:
-    for name, value in (("penalty", penalty), ("row_norm", row_norm)):
+def _check_constants(
+    penalty: float | None, row_norm: float | None, relative_penalty: float = 1.0
+) -> None:
+    constants = {"penalty": penalty, "row_norm": row_norm, "relative_penalty": relative_penalty}
+    for name, value in constants.items():
         if value is not None and not (_is_number(value) and math.isfinite(value) and value > 0.0):
             raise DPStatsError(f"`{name}` must be a positive number; got {value!r}")
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from dpstats.errors import DPStatsError
 from dpstats.inference import Inference, check_alpha
-from dpstats.storage import FORMAT, decode, encode, plain, read_json, write_json
+from dpstats.storage import FORMAT, NOT_SAVED, decode, encode, plain, read_json, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from dpstats.privacy.accounting import PrivacyRecord
-    from dpstats.report.html import Section
+    from dpstats.report.html import Block
     from dpstats.report.summary import PrivateSummary, SummaryContent, TableContent
 
 __all__ = ["PrivateResults", "load"]
@@ -103,8 +104,6 @@ class PrivateResults(ABC):
             If `alpha` is not in (0, 1).
         """
         import pandas as pd
-
-        from dpstats.errors import DPStatsError
 
         if which != "params":
             raise DPStatsError(f"`which` must be 'params' for this result; got {which!r}")
@@ -207,28 +206,26 @@ class PrivateResults(ABC):
             {"format": FORMAT, "dpstats": _version(), "class": type(self).__name__, "state": state},
         )
 
-    def report_sections(self) -> list[Section]:
-        """Return the sections of this result in an HTML page."""
-        from dpstats.report.html import Figure, Html, Paragraph, Section, Table
+    def report_blocks(self) -> tuple[Block, ...]:
+        """Return the blocks of this result in an HTML page: summary, plot, diagnostics."""
+        from dpstats.report.html import Figure, Html, Table
 
-        blocks: list[Any] = [Html(self.summary().as_html())]
+        blocks: list[Block] = [Html(self.summary().as_html())]
         try:
             figure, _ = self.plot()
         except ImportError:
             pass
         else:
-            blocks.append(Figure(figure, alt="Plot of the released estimate", caption=""))
-        return [
-            Section("Estimate", tuple(blocks)),
-            Section(
-                "Privacy",
-                (
-                    Paragraph(self.privacy.statement()),
-                    Table(self.privacy.releases, caption="Noisy releases", note=""),
-                ),
-            ),
-            Section("Diagnostics", (Table(self.diagnostics, caption="", note=""),)),
-        ]
+            from dpstats.report.plots import close
+
+            close(figure)
+            blocks.append(Figure(figure, alt=self._figure_text(), caption=self._figure_text()))
+        blocks.append(Table(self.diagnostics, caption="Diagnostics, from released numbers only"))
+        return tuple(blocks)
+
+    @abstractmethod
+    def _figure_text(self) -> str:
+        """Describe the default plot in a sentence."""
 
     @abstractmethod
     def plot(self, kind: Any = None, ax: Any = None) -> tuple[Any, Any]:
@@ -269,9 +266,13 @@ def load(path: str | PathLike[str]) -> PrivateResults:
     types: Mapping[str, type[Any]] = {
         kind.__name__: kind for kind in (Facts, PrivacyRecord, Release, FittedPropensity, *RELEASED)
     }
-    results = classes[content["class"]]
+    try:
+        results = classes[content["class"]]
+        state = {name: decode(content["state"][name], types) for name in results._STATE}
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise DPStatsError(NOT_SAVED) from None
     blank = results.__new__(results)
-    blank.__setstate__({name: decode(value, types) for name, value in content["state"].items()})
+    blank.__setstate__(state)
     return blank
 
 

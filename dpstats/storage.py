@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from os import PathLike
 
-__all__ = ["decode", "encode", "plain", "read_json", "write_json"]
+__all__ = ["FORMAT", "NOT_SAVED", "decode", "encode", "plain", "read_json", "write_json"]
 
 FORMAT = 1
+NOT_SAVED = "`path` must be a file written by save() of this version of dpstats"
 
 
 def encode(value: Any) -> Any:
@@ -102,5 +103,5 @@ def read_json(path: str | PathLike[str]) -> dict[str, Any]:
         except ValueError:
             content = None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise DPStatsError("`path` must be a file written by save() of this version of dpstats")
+        raise DPStatsError(NOT_SAVED)
     return content

@@ -476,9 +476,12 @@ def _values(column: pd.Series[Any], kind: ColumnKind) -> NDArray[Any]:
         return _floats(column)
     import pandas as pd
 
-    return pd.Categorical(column.astype(object), categories=list(kind.levels)).codes.astype(
-        np.int64
-    )
+    levels = pd.Index(kind.levels, dtype=object)
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        # the extra last entry is where the code -1 of a missing value leads
+        place = np.append(levels.get_indexer(column.cat.categories.astype(object)), -1)
+        return place[column.cat.codes.to_numpy()].astype(np.int64)
+    return levels.get_indexer(pd.Index(column.astype(object))).astype(np.int64)
 
 
 def _floats(column: pd.Series[Any]) -> FloatArray:

@@ -259,6 +259,7 @@ class ATEResults(PrivateResults):
             )
         else:
             notes.append("Standard errors take the fitted propensities as given.")
+        notes += getattr(self.released, "notes", list)()
         notes.append(
             f"{ESTIMANDS[facts.estimand].capitalize()} of {facts.treat} on {facts.outcome}, under "
             "unconfoundedness given the covariates and overlap."
@@ -282,6 +283,7 @@ class ATEResults(PrivateResults):
         Returns
         -------
         fig, ax
+            A notebook shows the figure by itself.
 
         Raises
         ------
@@ -314,6 +316,12 @@ class ATEResults(PrivateResults):
             ax=ax,
         )
 
+    def _figure_text(self) -> str:
+        what = f"of {self.facts.treat} on {self.facts.outcome}"
+        if hasattr(self.released, "blocks") and len(self.blocks) > 1:
+            return f"Noisy effects {what} by block of the propensity, with 95% intervals."
+        return f"Effect {what} with its 95% interval, and the part that is privacy noise."
+
     def _effect_rows(self) -> pd.DataFrame:
         import pandas as pd
 
@@ -335,8 +343,10 @@ def _compare(noise: float, sampling: float) -> str:
     if noise == 0.0:
         return "no noise was added: NOT PRIVATE"
     ratio = noise / sampling if sampling > 0.0 else math.inf
-    if ratio > 1.0:
+    if ratio > 1.5:
         return f"privacy noise dominates: {ratio:.1f} times the sampling error"
+    if ratio > 0.67:
+        return f"privacy noise and sampling error are of one size: ratio {ratio:.2f}"
     return f"sampling error dominates: noise is {ratio:.2f} of it"
 
 

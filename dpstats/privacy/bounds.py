@@ -127,6 +127,10 @@ def private_bounds(
     outermost occupied bins one goes outwards while the next noisy count passes a lower threshold,
     at which an empty bin passes with probability at most 5 % over all ends of all columns; that
     costs at most a factor of two in width. Rows beyond the result are clipped.
+
+    *From how many rows on.* About 500 q / eps_bounds (up to 750 for ten columns), measured by
+    ``benchmarks/private_bounds.py``: 1,778 rows for three columns at eps_bounds = 1, 13,335 at 0.1.
+    Private quantiles by the exponential mechanism need two to seven times as many.
     """
     if not columns:
         return {}, ()

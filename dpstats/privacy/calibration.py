@@ -17,6 +17,8 @@ from dpstats.errors import DPStatsError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dpstats.privacy.noise import FloatArray
+
 __all__ = [
     "gaussian_log_delta",
     "gaussian_scale",
@@ -64,8 +66,12 @@ def gaussian_log_delta(shift: float, epsilon: float) -> float:
         # here delta is near one and nothing cancels
         log_first = float(log_ndtr(-u))
         log_second = epsilon + float(log_ndtr(-v))
-        return log_first + math.log1p(-math.exp(min(log_second - log_first, -1e-300)))
+        return log_first + math.log1p(-math.exp(min(log_second - log_first, -1e-15)))
     mills = math.sqrt(math.pi / 2.0)
+    if u > 1e4:
+        # far beyond any delta; 1 - t m(t) < 1 / (1 + t^2)
+        difference = shift / (1.0 + u * u)
+        return -0.5 * u * u - _HALF_LOG_TWO_PI + math.log(difference)
     if shift < 1e-4 * max(1.0, abs(u)) ** -1:
         difference = shift * max(1.0 - u * mills * float(erfcx(u / math.sqrt(2.0))), 1e-300)
         return -0.5 * u * u - _HALF_LOG_TWO_PI + math.log(difference)
@@ -106,7 +112,7 @@ def _chi_log_delta(shift: float, epsilon: float, degrees: int) -> float:
     from scipy.special import gammaincc, gammaln
 
     start = max((epsilon - shift * shift / 2.0) / shift, 0.0)
-    nodes, weights = np.polynomial.legendre.leggauss(400)
+    nodes, weights = _legendre()
     width = 40.0 / max(shift, start, 1.0)
     r = start + 0.5 * width * (nodes + 1.0)
     log_density = (degrees - 1) * np.log(r) - 0.5 * r * r
@@ -118,6 +124,14 @@ def _chi_log_delta(shift: float, epsilon: float, degrees: int) -> float:
     inside = peak + math.log(float(0.5 * width * (weights * np.exp(log_terms - peak)).sum()))
     beyond = float(gammaincc(degrees / 2.0, (start + width) ** 2 / 2.0))
     return float(np.logaddexp(inside, math.log(beyond))) if beyond > 0.0 else inside
+
+
+@lru_cache(maxsize=1)
+def _legendre() -> tuple[FloatArray, FloatArray]:
+    import numpy as np
+
+    nodes, weights = np.polynomial.legendre.leggauss(400)
+    return nodes, weights
 
 
 def gaussian_scale(sensitivity: float, epsilon: float, delta: float) -> float:

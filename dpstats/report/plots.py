@@ -1,7 +1,7 @@
 """Plots of released numbers, for a paper: safe for colour-blind readers and in black and white.
 
-matplotlib is imported inside the functions. None of them shows a window, leaves a figure open in
-`pyplot` or changes a global setting. In a notebook, end the cell with the figure to see it.
+matplotlib is imported inside the functions. None of them calls `show` or changes a global setting;
+a new figure is `pyplot`'s, so that a notebook shows it and `plt.close` closes it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["blocks", "budget", "effect", "overlap"]
+__all__ = ["blocks", "budget", "close", "effect", "overlap"]
 
 # Okabe and Ito
 _BLUE = "#0072B2"
@@ -61,10 +61,10 @@ _LABEL = 28
 
 @contextmanager
 def _canvas(ax: Axes | None, height: float) -> Iterator[tuple[Figure, Axes]]:
-    """Hand out axes, new ones outside `pyplot`, under our settings and only for the moment."""
+    """Hand out axes under our settings, which hold only for the moment."""
     try:
         import matplotlib as mpl
-        from matplotlib.figure import Figure
+        import matplotlib.pyplot as plt
     except ImportError as error:
         raise ImportError(
             'plots need matplotlib, which is not installed: pip install "dpstats[plot]"'
@@ -74,8 +74,19 @@ def _canvas(ax: Axes | None, height: float) -> Iterator[tuple[Figure, Axes]]:
         if ax is not None:
             yield _figure_of(ax), ax
             return
-        fig = Figure(figsize=(_WIDTH, height), dpi=150, layout="constrained")
-        yield fig, fig.add_subplot()
+        fig = plt.figure(figsize=(_WIDTH, height), dpi=150, layout="constrained")
+        try:
+            yield fig, fig.add_subplot()
+        except BaseException:
+            plt.close(fig)
+            raise
+
+
+def close(fig: Figure) -> None:
+    """Take a figure out of `pyplot`: it can still be saved, but a notebook will not show it."""
+    import matplotlib.pyplot as plt
+
+    plt.close(fig)
 
 
 def _figure_of(ax: Axes) -> Figure:

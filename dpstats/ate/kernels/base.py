@@ -261,7 +261,11 @@ def propensity_scores(
         delta=cost.delta if cost is not None and mechanisms.kind == "gaussian" else 0.0,
         source=mechanisms.source,
     )
-    return fitted.predict(arrays.design), fitted
+    scores = fitted.predict(arrays.design)
+    if not isinstance(fitted, FittedPropensity):
+        # an object of the user's may predict anything; a row must not show by raising
+        scores = np.clip(np.nan_to_num(np.asarray(scores, dtype=np.float64), nan=0.5), 0.0, 1.0)
+    return scores, fitted
 
 
 def released_propensity(

@@ -160,7 +160,7 @@ def default_blocks(public: Public) -> int:
     size = public.n * public.epsilon
     if size < 1000.0:
         return 1
-    return 2 if size < 2000.0 else max(4, round(size ** (1.0 / 3.0) / 5.0))
+    return 2 if size < 2000.0 else max(4, math.floor(size ** (1.0 / 3.0) / 5.0 + 0.5))
 
 
 def default_propensity_share(public: Public) -> float:

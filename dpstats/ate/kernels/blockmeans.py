@@ -191,6 +191,9 @@ def _slopes(
     noise = (x * x * np.where(kept, noise, 0.0)).sum(axis=-1, keepdims=True) + _TINY
     both = [part.sum(axis=-2, keepdims=True) for part in (moment, mass, noise)]
     common = both[0] * both[1] / (both[1] ** 2 + both[2] / c**2)
+    if size.shape[-1] == 2:
+        # two points a line: no deviation is left to tell the arms' slopes apart
+        return np.broadcast_to(common, level.shape)
     safe = np.maximum(mass, 1e-3)
     variance = noise / safe**2
     own = moment / safe

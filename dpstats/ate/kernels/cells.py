@@ -8,7 +8,8 @@ Notes
 :math:`a = (1 + y/C)/2` to the upper and :math:`b = (1 - y/C)/2` to the lower half of its cell:
 it splits itself, a + b = 1. Replacing a row therefore takes away a total of 1 and adds a total of
 1: l1 sensitivity 2, whatever y (attained by moving between cells). In l2 a row is a vector of
-length at most 1, and rows in different halves are orthogonal: sensitivity sqrt(2). The whole
+length at most 1 without negative entries, so two of them have an inner product of at least 0 and
+differ by at most sqrt(2). The whole
 budget of counts and sums goes into this one release; then N = A + B is a noisy count and
 S = C (A - B) a noisy sum. Two separate releases that split the budget evenly have twice the
 variance in both.
@@ -217,6 +218,16 @@ class CellsReleased:
                 "kept": found.kept,
             }
         )
+
+    def notes(self) -> list[str]:
+        """Return what a reader of the estimate must know."""
+        if self.raw.shape[-1] > 1:
+            return []
+        return [
+            "One block: the estimate is the difference in means. Nothing was adjusted for "
+            "covariates (no budget was spent on them), so it is causal only if treatment was "
+            "randomised."
+        ]
 
     def diagnostics(self) -> list[tuple[str, str, str]]:
         """Return readings of the noisy cells."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -22,6 +22,7 @@ from dpstats.ate.kernels.base import (
     variance_bound,
 )
 from dpstats.privacy.mechanisms import sum_lattice
+from dpstats.propensity import Objective
 
 if TYPE_CHECKING:
     from dpstats.ate.kernels.base import Arrays
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 __all__ = ["Ipw", "IpwReleased"]
 
 _DEFAULT_OVERLAP = 0.1
+# weights need propensities that are shrunk less than blocks do (a measured choice)
+_RELATIVE_PENALTY = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +145,8 @@ class Ipw(Kernel):
     With e clipped to :math:`[\omega, 1-\omega]` and :math:`|y| \le C` (centred at the midpoint of
     its bounds) the score of a row is :math:`Wy/e - (1-W)y/(1-e)` for the ATE,
     :math:`Wy - (1-W)ye/(1-e)` for the ATT and :math:`Wy(1-e)/e - (1-W)y` for the ATC. The first is
-    at most :math:`C/\omega`, the others :math:`C(1-\omega)/\omega` in absolute value, and both
+    at most :math:`C/\omega`, the others :math:`C(1-\omega)/\omega` in absolute value (with one
+    known probability p, :math:`C\max(1, p/(1-p))` and :math:`C\max(1, (1-p)/p)`), and both
     signs are reached, so replacing a row (for a given propensity model, which is released before)
     moves the mean by at most twice that over n, for Laplace and Gaussian noise alike. ATT and ATC
     divide by a noisy share of treated rows (sensitivity 1/n). Squared scores lie in [0, B^2]; the
@@ -169,15 +173,18 @@ class Ipw(Kernel):
         elif overlap is None:
             overlap = 0.0 if math.isinf(public.epsilon) else _DEFAULT_OVERLAP
         variances = options.split is None or "variances" in options.split
-        return options.resolved(propensity=options.propensity, overlap=overlap, variances=variances)
+        model = options.propensity
+        if isinstance(model, Objective) and model.penalty is None:
+            model = replace(model, relative_penalty=_RELATIVE_PENALTY)
+        return options.resolved(propensity=model, overlap=overlap, variances=variances)
 
     def shares(self, settings: Settings, public: Public) -> Shares:
-        """Return the default split of the budget, by release."""
-        shares = {"propensity": 0.2, "score": 0.7}
+        """Return the default split of the budget, by release (a measured rule)."""
+        shares = {"propensity": 0.48, "score": 0.48}
         if settings.estimand != "ate":
-            shares["counts"] = 0.1
+            shares["counts"] = 0.08
         if settings.variances:
-            shares["variances"] = 0.1
+            shares["variances"] = 0.04
         return shares
 
     def constants(self, settings: Settings) -> tuple[tuple[str, str], ...]:
@@ -196,7 +203,7 @@ class Ipw(Kernel):
         score = _scores(arrays, np.clip(scores, omega, 1.0 - omega), estimand)
         if mechanisms.source is None:
             return _exact(arrays, score * c, estimand, fitted)
-        bound = (1.0 if estimand == "ate" else 1.0 - omega) / omega
+        bound = _largest_score(estimand, omega, settings.probability)
         lattice = sum_lattice(bound, n)
         top = np.floor(np.ldexp(bound, -lattice))
         score = np.ldexp(np.clip(np.rint(np.ldexp(score, -lattice)), -top, top), lattice)
@@ -228,6 +235,16 @@ class Ipw(Kernel):
             None,
             *released_propensity(fitted, records),
         )
+
+
+def _largest_score(estimand: Estimand, omega: float, probability: float | None) -> float:
+    """Return the largest absolute score in units of C, from public numbers."""
+    if estimand == "ate":
+        return 1.0 / omega
+    if probability is None:
+        return (1.0 - omega) / omega
+    odds = probability / (1.0 - probability)
+    return max(1.0, odds if estimand == "att" else 1.0 / odds)
 
 
 def _scores(arrays: Arrays, e: FloatArray, estimand: Estimand) -> FloatArray:
