@@ -488,7 +488,7 @@ def _estimate(
         call.kernel.served(settings),
         columns.n,
         outcome.outcome_bounds or (0.0, 0.0),
-        _propensity_words(spec, settings),
+        _propensity_words(spec, settings, private=call.private),
         call.kernel.constants(settings),
         _SIMULATION_SEED,
     )
@@ -508,9 +508,9 @@ def _estimate(
 def _observed(columns: Columns, schema: Schema) -> dict[str, Interval]:
     """Return the range of each column: at `eps=inf` nothing is clipped unless bounds are given."""
     found = {}
-    for name, values in columns.cells.items():
-        if schema.kinds[name].kind == "numeric":
-            low, high = float(values.min()), float(values.max())
+    for name, kind in schema.kinds.items():
+        if kind.kind == "numeric":
+            low, high = float(columns.cells[name].min()), float(columns.cells[name].max())
             # a constant column gets some width, since intervals need it
             margin = 0.0 if low < high else max(0.5, abs(low) * 2.0**-10)
             found[name] = (low - margin, high + margin)
@@ -619,7 +619,7 @@ def _public_facts(
     }
 
 
-def _propensity_words(spec: _Spec, settings: Settings) -> str:
+def _propensity_words(spec: _Spec, settings: Settings, *, private: bool) -> str:
     if settings.probability is not None:
         return f"known by design: {settings.probability:g}"
     if settings.by_row:
@@ -627,6 +627,8 @@ def _propensity_words(spec: _Spec, settings: Settings) -> str:
     if settings.propensity is None:
         return "none (one block)" if settings.blocks == 1 else "none"
     form = f" on {spec.formula}" if spec.formula else ""
+    if not private:
+        return f"logit, maximum likelihood{form}"
     if isinstance(settings.propensity, Objective):
         return f"logit, objective perturbation{form}"
     if isinstance(settings.propensity, Output):

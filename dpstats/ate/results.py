@@ -229,7 +229,9 @@ class ATEResults(PrivateResults):
             ("Std. error, privacy:", f"{self.noise_sd():.4g}"),
             ("Std. error, sampling:", f"{self.sampling_sd():.4g}"),
         ]
-        banner = None if privacy.private else privacy.statement().split(".")[0].split(":")[0]
+        banner = None
+        if not privacy.private:
+            banner = "NOT PRIVATE: " + ("no noise (eps = inf)" if exact else "noise from a seed")
         tables = () if exact else (releases_table(privacy),)
         return SummaryContent(
             title="Average Treatment Effect" if exact else "Private Average Treatment Effect",

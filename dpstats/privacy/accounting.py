@@ -210,7 +210,8 @@ def allocate(
 def _settle(parts: dict[str, float], total: float) -> None:
     if parts and math.isfinite(total):
         largest = max(parts, key=lambda name: parts[name])
-        parts[largest] = total - math.fsum(v for name, v in parts.items() if name != largest)
+        others = (-part for name, part in parts.items() if name != largest)
+        parts[largest] = math.fsum((total, *others))
 
 
 def charge(

@@ -213,8 +213,8 @@ def blocks(
     ----------
     table : DataFrame
         Columns `block` (a label), `effect, lower, upper, treated, control` (noisy counts) and
-        `kept` (bool). Dropped blocks are drawn hollow; where their effect lies outside the picture
-        or is missing, at its edge.
+        `kept` (bool). Blocks that are not kept are drawn hollow; where their effect lies outside
+        the picture or is missing, at its edge.
     ylabel : str
         What the effect is, with its unit.
     overall : float, optional
@@ -262,7 +262,7 @@ def blocks(
             handles.append(
                 ax_.axhline(overall, color=_VERMILION, linewidth=1.4, label="overall", zorder=2)
             )
-        for keep, label in ((True, "block (area: noisy count)"), (False, "dropped block")):
+        for keep, label in ((True, "block (area: noisy count)"), (False, "thin block")):
             chosen = kept == keep
             shown = chosen & np.isfinite(middle) & (middle >= floor) & (middle <= ceiling)
             finite = shown & np.isfinite(low) & np.isfinite(high)
@@ -316,9 +316,15 @@ def _limits(
 ) -> tuple[float, float]:
     """Return limits that hold the kept blocks, and dropped ones that do not flatten them."""
     chosen = kept if kept.any() else np.ones_like(kept)
-    values = np.concatenate([middle[chosen], low[chosen], high[chosen], [0.0, overall or 0.0]])
+    shown = [] if overall is None else [overall]
+    values = np.concatenate([middle[chosen], low[chosen], high[chosen], shown])
     values = values[np.isfinite(values)]
+    values = values if values.size else np.zeros(1)
     span = float(np.ptp(values)) or 1.0
+    if max(values.min(), -values.max()) < span:
+        # zero is close enough to be shown without flattening the intervals
+        values = np.append(values, 0.0)
+        span = float(np.ptp(values)) or 1.0
     near = (middle >= values.min() - span / 2) & (middle <= values.max() + span / 2)
     values = np.concatenate([values, middle[near]])
     return float(values.min()) - 0.08 * span, float(values.max()) + 0.08 * span
@@ -330,8 +336,8 @@ def _at_edge(ax: Axes, places: Any, middle: Any, limits: tuple[float, float]) ->
     missing = ~np.isfinite(middle)
     groups = (
         (missing, floor, "x", "no effect"),
-        (~missing & (middle < floor), floor, "v", "dropped, off the scale"),
-        (~missing & (middle > ceiling), ceiling, "^", "dropped, off the scale"),
+        (~missing & (middle < floor), floor, "v", "thin, off the scale"),
+        (~missing & (middle > ceiling), ceiling, "^", "thin, off the scale"),
     )
     handles: dict[str, Any] = {}
     for chosen, height, marker, label in groups:

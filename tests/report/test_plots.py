@@ -53,6 +53,15 @@ def render(fig):
     return buffer.getvalue()
 
 
+@pytest.fixture(autouse=True)
+def _close_figures():
+    import matplotlib.pyplot as plt
+
+    plt.close("all")
+    yield
+    plt.close("all")
+
+
 @pytest.mark.parametrize("kind", CALLS)
 def test_makes_a_figure_of_its_own(kind):
     import matplotlib.pyplot as plt
@@ -62,7 +71,11 @@ def test_makes_a_figure_of_its_own(kind):
     assert isinstance(fig, Figure)
     assert ax.figure is fig
     assert render(fig).startswith(b"\x89PNG")
+    # pyplot knows it, so that a notebook shows it; closing it leaves it usable
+    assert [plt.figure(number) for number in plt.get_fignums()] == [fig]
+    plots.close(fig)
     assert plt.get_fignums() == []
+    assert render(fig).startswith(b"\x89PNG")
     assert dict(mpl.rcParams) == before
 
 
