@@ -35,6 +35,8 @@ _BINS = 2 * _SIDE + 1
 _FAILURE = 0.01
 _EDGE_FAILURE = 0.05
 _SHARE_RANGE = (0.02, 0.25)
+# squares of a half-width must neither overflow nor vanish
+_WIDTHS = (1e-100, 1e100)
 
 
 def check_interval(name: str, value: Any, what: str = "bounds") -> Interval:
@@ -55,8 +57,8 @@ def check_interval(name: str, value: Any, what: str = "bounds") -> Interval:
         raise BoundsError(f"{rule}; got {value!r}") from None
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise BoundsError(f"{rule}; got ({low:g}, {high:g})")
-    if not math.isfinite(high - low):
-        raise BoundsError(f"{rule} and a finite width; got ({low:g}, {high:g})")
+    if not _WIDTHS[0] <= high - low <= _WIDTHS[1]:
+        raise BoundsError(f"{rule} and a width between 1e-100 and 1e100; got ({low:g}, {high:g})")
     return low, high
 
 
