@@ -29,7 +29,11 @@ if TYPE_CHECKING:
     from dpstats import datasets, propensity, simulate
     from dpstats.ate.model import dp_ate
     from dpstats.ate.results import ATEResults
+    from dpstats.privacy.ledger import PrivacyLedger
     from dpstats.results import load
+    from dpstats.synth.model import dp_synth
+    from dpstats.synth.plan import plan_synth
+    from dpstats.synth.results import SynthResults
 
 __all__ = [
     "ATEResults",
@@ -38,11 +42,15 @@ __all__ = [
     "DPStatsError",
     "FormulaError",
     "PanelError",
+    "PrivacyLedger",
     "PrivacyWarning",
+    "SynthResults",
     "UtilityWarning",
     "datasets",
     "dp_ate",
+    "dp_synth",
     "load",
+    "plan_synth",
     "propensity",
     "simulate",
 ]
@@ -52,8 +60,12 @@ __version__ = "0.1.0"
 # loaded on first use, so that `import dpstats` costs little more than `import pandas`
 _LAZY = {
     "ATEResults": "dpstats.ate.results",
+    "PrivacyLedger": "dpstats.privacy.ledger",
+    "SynthResults": "dpstats.synth.results",
     "dp_ate": "dpstats.ate.model",
+    "dp_synth": "dpstats.synth.model",
     "load": "dpstats.results",
+    "plan_synth": "dpstats.synth.plan",
 }
 _MODULES = ("datasets", "propensity", "simulate")
 

@@ -1,4 +1,4 @@
-"""The worked example: ``python -m dpstats``.
+"""The worked example: ``python -m dpstats`` (for panels: ``python -m dpstats demo synth``).
 
 Estimates the effect of a training programme (NSW, against experimental and against PSID controls)
 and of quitting smoking (NHEFS) with privacy, beside the ordinary estimates of the same method.
@@ -50,11 +50,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Exit code.
     """
     parser = argparse.ArgumentParser(prog="python -m dpstats", description=__doc__)
+    parser.add_argument(
+        "what", nargs="*", metavar="demo [ate | synth]", help="which example (default: demo ate)"
+    )
     parser.add_argument("--eps", type=float, default=1.0, help="privacy budget of each estimate")
     parser.add_argument(
         "--output", default="dpstats-report.html", help="HTML page to write (default: %(default)s)"
     )
     options = parser.parse_args(arguments)
+    if options.what == ["demo", "synth"]:
+        from dpstats.demo import run
+
+        return run(options.eps, options.output)
+    if options.what not in ([], ["demo"], ["demo", "ate"]):
+        parser.error(f"expected 'demo ate' or 'demo synth'; got {' '.join(options.what)!r}")
     try:
         examples = _examples()
     except ImportError as error:

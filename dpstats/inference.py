@@ -61,7 +61,10 @@ class Inference:
             return float(-ndtri(alpha / 2.0)) * self.standard_error
         # the smallest half-width at which zero would have p-value at most alpha
         allowed = math.floor(alpha * (1 + self.errors.size)) - 1
-        return float(self.errors[max(self.errors.size - max(allowed, 0) - 1, 0)])
+        if allowed < 0:
+            # the simulation cannot tell quantiles this far out
+            return math.inf
+        return float(self.errors[max(self.errors.size - allowed - 1, 0)])
 
 
 def check_alpha(alpha: float) -> float:

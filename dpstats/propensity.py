@@ -205,6 +205,9 @@ class Objective:
             scale = objective_gaussian_scale(_gaussian_epsilon(eps_fit, penalty, k), delta, k)
         else:
             scale = laplace_scale(2.0 * k, _laplace_epsilon(eps_fit, penalty, k))
+        if self.penalty is None:
+            # only normal noise at an enormous eps; a larger penalty than planned is free
+            penalty = max(penalty, _SMALLEST_RATIO * scale)
         if penalty < _SMALLEST_RATIO * scale:
             raise DPStatsError(_small_penalty(penalty, eps, k))
         draw = source.normal if delta > 0.0 else partial(source.knorm, ball="l2")
@@ -346,7 +349,7 @@ def _tolerance(n: int) -> float:
 
 def _perturbed_tolerance(n: int, d: int, penalty: float, scale: float) -> float:
     # the gradient is rounded in units of the noise, the logits in units of noise / penalty
-    return max(_tolerance(n) * max(1.0, scale / penalty), 1e-12 * d * scale)
+    return max(_tolerance(n), 1e-15 * n * d * scale / penalty, 1e-12 * d * scale)
 
 
 def _laplace_epsilon(epsilon: float, penalty: float, rows: int) -> float:

@@ -15,7 +15,7 @@ from dpstats.inference import Inference, check_alpha
 from dpstats.storage import FORMAT, NOT_SAVED, decode, encode, plain, read_json, write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Callable, Hashable
     from os import PathLike
 
     import pandas as pd
@@ -133,7 +133,9 @@ class PrivateResults(ABC):
         frame["p_value"] = self.pvalues
         frame["conf_low"] = interval[0]
         frame["conf_high"] = interval[1]
-        return frame.rename_axis("term").reset_index()
+        # several targets: (unit, parameter)
+        names = ("unit", "term")[-frame.index.nlevels :]
+        return frame.rename_axis(list(names)).reset_index()
 
     @abstractmethod
     def glance(self) -> pd.DataFrame:
@@ -248,7 +250,7 @@ def load(path: str | PathLike[str]) -> PrivateResults:
 
     Returns
     -------
-    ATEResults
+    ATEResults or SynthResults
         The same class that was saved.
 
     Raises
@@ -256,24 +258,41 @@ def load(path: str | PathLike[str]) -> PrivateResults:
     DPStatsError
         If the file was not written by `save`.
     """
-    from dpstats.ate.kernels import RELEASED
-    from dpstats.ate.results import ATEResults, Facts
     from dpstats.privacy.accounting import PrivacyRecord, Release
-    from dpstats.propensity import FittedPropensity
 
-    classes: dict[str, type[PrivateResults]] = {"ATEResults": ATEResults}
     content = read_json(path)
-    types: Mapping[str, type[Any]] = {
-        kind.__name__: kind for kind in (Facts, PrivacyRecord, Release, FittedPropensity, *RELEASED)
-    }
     try:
-        results = classes[content["class"]]
+        results, parts = _REGISTRY[content["class"]]()
+        types = {kind.__name__: kind for kind in (PrivacyRecord, Release, *parts)}
         state = {name: decode(content["state"][name], types) for name in results._STATE}
     except (AttributeError, KeyError, TypeError, ValueError):
         raise DPStatsError(NOT_SAVED) from None
     blank = results.__new__(results)
     blank.__setstate__(state)
     return blank
+
+
+def _treatment_effects() -> tuple[type[PrivateResults], tuple[type[Any], ...]]:
+    from dpstats.ate.kernels import RELEASED
+    from dpstats.ate.results import ATEResults, Facts
+    from dpstats.propensity import FittedPropensity
+
+    return ATEResults, (Facts, FittedPropensity, *RELEASED)
+
+
+def _synthetic_controls() -> tuple[type[PrivateResults], tuple[type[Any], ...]]:
+    from dpstats.synth.axis import TimeAxis
+    from dpstats.synth.kernels import RELEASED
+    from dpstats.synth.results import PanelFacts, SynthResults
+
+    return SynthResults, (PanelFacts, TimeAxis, *RELEASED)
+
+
+# class of results by the name in a saved file, and the dataclasses its state may hold
+_REGISTRY: dict[str, Callable[[], tuple[type[PrivateResults], tuple[type[Any], ...]]]] = {
+    "ATEResults": _treatment_effects,
+    "SynthResults": _synthetic_controls,
+}
 
 
 def coefficient_table(results: PrivateResults, alpha: float) -> pd.DataFrame:
@@ -312,6 +331,18 @@ def format_budget(value: float) -> str:
     if value == 0.0:
         return "0"
     return "inf" if math.isinf(value) else f"{value:.6g}"
+
+
+def compare_sizes(noise: float, sampling: float) -> str:
+    """Say in words how the noise compares with the sampling error."""
+    if noise == 0.0:
+        return "no noise was added: NOT PRIVATE"
+    ratio = noise / sampling if sampling > 0.0 else math.inf
+    if ratio > 1.5:
+        return f"privacy noise dominates: {ratio:.1f} times the sampling error"
+    if ratio > 0.67:
+        return f"privacy noise and sampling error are of one size: ratio {ratio:.2f}"
+    return f"sampling error dominates: noise is {ratio:.2f} of it"
 
 
 def simulation(seed: int) -> np.random.Generator:

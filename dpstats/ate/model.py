@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -13,13 +12,17 @@ from dpstats.ate.data import arrays_from, read_columns, read_schema
 from dpstats.ate.kernels import KERNELS
 from dpstats.ate.kernels.base import Options, Public
 from dpstats.ate.results import ATEResults, Facts
-from dpstats.errors import (
-    BoundsError,
-    DPStatsError,
-    FormulaError,
-    PrivacyWarning,
-    UtilityWarning,
+from dpstats.calls import (
+    check_count,
+    check_noise,
+    check_number,
+    check_spent,
+    choice,
+    warn_budget,
+    warn_privacy,
+    warn_utility,
 )
+from dpstats.errors import BoundsError, DPStatsError, FormulaError
 from dpstats.privacy.accounting import (
     Cost,
     PrivacyRecord,
@@ -27,6 +30,7 @@ from dpstats.privacy.accounting import (
     charge,
     check_budget,
     check_split,
+    find_ledger,
 )
 from dpstats.privacy.bounds import (
     Interval,
@@ -127,8 +131,9 @@ def dp_ate(
         What to do about missing values in the columns in use.
     rows_per_person : int
         Rows one person may have (a public promise).
-    ledger : optional
-        Anything with `charge(epsilon=, delta=, relation=, call=)`; charged before noise is drawn.
+    ledger : PrivacyLedger, optional
+        Charged after everything has been validated and before noise is drawn; by default that of
+        the ``with ledger:`` block around the call, if any. Seeded runs and `eps=inf` are refused.
     rng : optional
         Seed or Generator for replication. The result is then not private.
 
@@ -214,14 +219,17 @@ def dp_ate(
     plan = _plan(call, spec, schema, columns)
     complete = missing == "drop"
     _warn_public(call, columns.n, complete)
-    charge(
+    receipt = charge(
         ledger,
         epsilon=call.epsilon,
         delta=call.delta,
         relation="row",
         call=f"dp_ate({formula!r}, treat={treat!r}, method={method!r})",
     )
-    return _estimate(call, spec, plan, columns, complete)
+    result = _estimate(call, spec, plan, columns, complete)
+    if receipt is not None:
+        receipt.keep(result.privacy.records)
+    return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,41 +299,28 @@ def _check_call(
     rng: Any,
 ) -> _Call:
     epsilon, slack = check_budget(eps, delta)
-    kernel = _choice("method", method, KERNELS)
-    kind = noise or ("gaussian" if slack > 0.0 else "laplace")
-    _choice("noise", kind, {"laplace": 0, "gaussian": 0})
-    kind = cast("NoiseKind", kind)
-    if kind == "gaussian" and slack == 0.0 and math.isfinite(epsilon):
-        raise DPStatsError("`noise` = 'gaussian' needs `delta` > 0; got delta = 0")
-    if kind == "laplace" and slack > 0.0:
-        raise DPStatsError(
-            f"`noise` = 'laplace' spends no delta; got delta = {slack:g}: drop `delta`"
-        )
+    kernel = choice("method", method, KERNELS)
+    kind = check_noise(noise, epsilon, slack)
     if estimand not in kernel.estimands:
         raise DPStatsError(
             f"`estimand` must be one of {', '.join(kernel.estimands)} for method {method!r}; "
             f"got {estimand!r}"
         )
-    _choice("missing", missing, {"raise": 0, "drop": 0})
-    _check_number("overlap", overlap, 0.0, 0.5, "a number in (0, 0.5)")
+    choice("missing", missing, {"raise": 0, "drop": 0})
+    check_number("overlap", overlap, 0.0, 0.5, "a number in (0, 0.5)")
     least = -math.ulp(0.0)
-    _check_number("min_count", min_count, least, math.inf, "a number of at least 0")
+    check_number("min_count", min_count, least, math.inf, "a number of at least 0")
     if blocks is not None and blocks != "published":
-        _check_count("blocks", blocks, "a positive integer or 'published'")
+        check_count("blocks", blocks, "a positive integer or 'published'")
     if smooth not in (None, True, False):
         raise DPStatsError(f"`smooth` must be None, True or False; got {smooth!r}")
-    _check_count("rows_per_person", rows_per_person, "a positive integer")
-    if math.isinf(epsilon):
-        for name, value in (("ledger", ledger), ("split", split)):
-            if value is not None:
-                raise DPStatsError(f"`{name}` has no meaning at `eps` = inf: nothing is spent")
-    if ledger is not None and not hasattr(ledger, "charge"):
-        raise DPStatsError(f"`ledger` must be a ledger; got {type(ledger).__name__}")
+    check_count("rows_per_person", rows_per_person, "a positive integer")
+    if math.isinf(epsilon) and split is not None:
+        raise DPStatsError("`split` has no meaning at `eps` = inf: nothing is spent")
     if split is not None and split != "published" and not hasattr(split, "keys"):
         raise DPStatsError(f"`split` must be a dict or 'published'; got {split!r}")
     source = noise_source(rng)
-    if ledger is not None and source.seeded:
-        raise DPStatsError("`ledger` refuses seeded runs: pass rng=None, or no ledger")
+    find_ledger(ledger, epsilon=epsilon, seeded=source.seeded)
     return _Call(
         epsilon,
         slack,
@@ -476,7 +471,7 @@ def _estimate(
         if not call.private:
             _check_estimate(released, call.estimand)
     records += released.records
-    _check_spent(call, records)
+    check_spent(call.epsilon, call.delta, records)
     _warn_noise(call, released, arrays.half_width)
     facts = Facts(
         schema.text,
@@ -558,40 +553,23 @@ def _range(values: FloatArray) -> Interval:
     return (low, high) if low < high else (low - 1.0, high + 1.0)
 
 
-def _check_spent(call: _Call, records: Sequence[Release]) -> None:
-    """Stop a result whose releases cost more than was charged (a fault of a kernel)."""
-    epsilon = math.fsum(record.epsilon for record in records)
-    delta = math.fsum(record.delta for record in records)
-    if call.private and (epsilon > call.epsilon * (1 + 1e-9) or delta > call.delta * (1 + 1e-9)):
-        raise RuntimeError("the releases cost more than the budget: please report this")
-
-
 def _warn_public(call: _Call, n: int, complete: bool) -> None:
     if not call.private:
         return
-    if call.seeded:
-        _warn("`rng` is given: noise from a seed can be subtracted; the result is not private")
-    if call.epsilon > 10.0:
-        _warn(f"`eps` = {call.epsilon:g} protects little: values up to 10 are common")
+    warn_budget(call.epsilon, call.delta, n, seeded=call.seeded)
     if complete:
         # even where no row is missing: a neighbouring file may have one
-        _warn("`missing` = 'drop' takes as public which rows are complete, and their number")
-    if call.delta > 1.0 / n:
-        _warn(f"`delta` = {call.delta:g} is above 1/n: it allows publishing somebody's row")
+        warn_privacy("`missing` = 'drop' takes as public which rows are complete, and their number")
 
 
 def _warn_noise(call: _Call, released: Released, half_width: float) -> None:
     """Warn where public quantities alone say that the noise swamps the outcome's range."""
     if call.private and 1.96 * released.noise_sd() > half_width:
-        text = (
+        warn_utility(
             "the privacy noise swamps the answer: it alone makes an interval about as wide as the "
-            "range of the outcome; more rows, a larger `eps` or tighter `bounds` would help"
+            "range of the outcome; more rows, a larger `eps` or tighter `bounds` would help",
+            stacklevel=5,
         )
-        warnings.warn(text, UtilityWarning, stacklevel=4)
-
-
-def _warn(text: str) -> None:
-    warnings.warn(text, PrivacyWarning, stacklevel=4)
 
 
 def _protects(call: _Call, complete: bool) -> str:
@@ -634,22 +612,3 @@ def _propensity_words(spec: _Spec, settings: Settings, *, private: bool) -> str:
     if isinstance(settings.propensity, Output):
         return f"logit, output perturbation{form}"
     return f"{type(settings.propensity).__name__}{form}"
-
-
-def _choice(name: str, value: Any, choices: Mapping[str, Any]) -> Any:
-    if not isinstance(value, str) or value not in choices:
-        raise DPStatsError(f"`{name}` must be one of {', '.join(choices)}; got {value!r}")
-    return choices[value]
-
-
-def _check_number(name: str, value: Any, low: float, high: float, rule: str) -> None:
-    if value is None:
-        return
-    number = (int, float, np.integer, np.floating)
-    if isinstance(value, bool) or not isinstance(value, number) or not low < float(value) < high:
-        raise DPStatsError(f"`{name}` must be {rule}; got {value!r}")
-
-
-def _check_count(name: str, value: Any, rule: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise DPStatsError(f"`{name}` must be {rule}; got {value!r}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,6 +12,7 @@ from dpstats.inference import DRAWS, Inference
 from dpstats.results import (
     PrivateResults,
     coefficient_table,
+    compare_sizes,
     format_budget,
     releases_table,
     simulation,
@@ -177,7 +177,7 @@ class ATEResults(PrivateResults):
     def _diagnostic_rows(self) -> list[tuple[str, str, str]]:
         noise, sampling = self.noise_sd(), self.sampling_sd()
         rows = [
-            ("sd of privacy noise", f"{noise:.4g}", _compare(noise, sampling)),
+            ("sd of privacy noise", f"{noise:.4g}", compare_sizes(noise, sampling)),
             ("sd of sampling error", f"{sampling:.4g}", self._sampling_reading()),
         ]
         rows += getattr(self.released, "diagnostics", list)()
@@ -339,17 +339,6 @@ class ATEResults(PrivateResults):
             [(self.params.index[0], estimate, low, high, *narrow)],
             columns=["name", "estimate", "total_low", "total_high", "privacy_low", "privacy_high"],
         )
-
-
-def _compare(noise: float, sampling: float) -> str:
-    if noise == 0.0:
-        return "no noise was added: NOT PRIVATE"
-    ratio = noise / sampling if sampling > 0.0 else math.inf
-    if ratio > 1.5:
-        return f"privacy noise dominates: {ratio:.1f} times the sampling error"
-    if ratio > 0.67:
-        return f"privacy noise and sampling error are of one size: ratio {ratio:.2f}"
-    return f"sampling error dominates: noise is {ratio:.2f} of it"
 
 
 def _public_text(public: dict[str, Any]) -> str:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
+import threading
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import numpy as np
 
@@ -15,11 +18,22 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-__all__ = ["Cost", "Ledger", "PrivacyRecord", "Release", "allocate", "charge", "check_budget"]
+__all__ = [
+    "Cost",
+    "Ledger",
+    "PrivacyRecord",
+    "Receipt",
+    "Release",
+    "allocate",
+    "charge",
+    "check_budget",
+    "find_ledger",
+]
 
 Relation = Literal["row", "unit"]
 
 _NUMBER = (int, float, np.integer, np.floating)
+_SMALLEST = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +76,19 @@ class Release:
     delta: float
 
 
+class Receipt(Protocol):
+    """A charge that was made."""
+
+    def keep(self, records: Sequence[Release]) -> None:
+        """Add the records of what was released for it."""
+
+
 class Ledger(Protocol):
     """Anything that admits or refuses a charge before noise is drawn."""
 
-    def charge(self, *, epsilon: float, delta: float, relation: Relation, call: str) -> None:
+    def charge(
+        self, *, epsilon: float, delta: float, relation: Relation, call: str
+    ) -> Receipt | None:
         """Record the charge durably, or raise `BudgetExceededError`."""
 
 
@@ -141,6 +164,11 @@ def check_budget(eps: object, delta: object) -> tuple[float, float]:
     epsilon = float(eps)
     if math.isnan(epsilon) or epsilon <= 0.0:
         raise DPStatsError(f"`eps` must be a positive number; got {epsilon:g}")
+    if epsilon < _SMALLEST:
+        raise DPStatsError(
+            f"`eps` must be at least {_SMALLEST:g}: noise for less does not fit in floating "
+            f"point; got {epsilon:g}"
+        )
     if isinstance(delta, bool | np.bool_) or not isinstance(delta, _NUMBER):
         raise DPStatsError(f"`delta` must be a number in [0, 1); got {delta!r}")
     share = float(delta)
@@ -216,7 +244,105 @@ def _settle(parts: dict[str, float], total: float) -> None:
 
 def charge(
     ledger: Ledger | None, *, epsilon: float, delta: float, relation: Relation, call: str
-) -> None:
-    """Charge a call before its first noise is drawn; the one place where that happens."""
-    if ledger is not None:
-        ledger.charge(epsilon=epsilon, delta=delta, relation=relation, call=call)
+) -> Receipt | None:
+    """Charge a call before its first noise is drawn; the one place where that happens.
+
+    Parameters
+    ----------
+    ledger : Ledger or None
+        None means that of the innermost ``with`` block, if there is one.
+    epsilon, delta : float
+        Cost of the call.
+    relation : {"row", "unit"}
+        What the call protects.
+    call : str
+        Public text that says what is computed.
+
+    Returns
+    -------
+    Receipt or None
+        For the records of the releases, where the ledger keeps them.
+    """
+    chosen = _active() if ledger is None else ledger
+    if chosen is None:
+        return None
+    return chosen.charge(epsilon=epsilon, delta=delta, relation=relation, call=call)
+
+
+def find_ledger(ledger: object, *, epsilon: float, seeded: bool) -> Ledger | None:
+    """Return the ledger that a call is going to be charged to, to be called while validating.
+
+    Parameters
+    ----------
+    ledger : object
+        What the user passed; None means that of the innermost ``with`` block.
+    epsilon : float
+        Budget of the call.
+    seeded : bool
+        Whether its noise comes from a seed.
+
+    Raises
+    ------
+    DPStatsError
+        If it is no ledger, if the call is not private (`eps=inf` or seeded), or if a ``with``
+        block is open in another thread only, so that the call would go uncharged.
+    """
+    given = ledger is not None
+    chosen = ledger if given else _active()
+    private = math.isfinite(epsilon) and not seeded
+    if chosen is None:
+        if private and _blocks > 0:
+            raise DPStatsError(
+                "`ledger` must be passed: a `with ledger:` block is open, but in another thread"
+            )
+        return None
+    if isinstance(chosen, type) or not hasattr(chosen, "charge"):
+        raise DPStatsError(f"`ledger` must be a ledger; got {type(chosen).__name__}")
+    way_out = "pass no `ledger`" if given else "leave the `with ledger:` block"
+    if math.isinf(epsilon):
+        raise DPStatsError(
+            f"`ledger` has no meaning at `eps` = inf, which is not private: {way_out}"
+        )
+    if seeded:
+        raise DPStatsError(f"`ledger` refuses seeded runs: pass rng=None, or {way_out}")
+    return cast("Ledger", chosen)
+
+
+_stack: ContextVar[tuple[Ledger, ...]] = ContextVar("dpstats_ledgers", default=())
+# open blocks of the whole process: a new thread starts with an empty context
+_blocks = 0
+_blocks_lock = threading.Lock()
+
+
+def open_block(ledger: Ledger) -> None:
+    """Make `ledger` the default of the calls that follow in this thread."""
+    global _blocks
+    _stack.set((*_stack.get(), ledger))
+    with _blocks_lock:
+        _blocks += 1
+
+
+def close_block(ledger: Ledger) -> None:
+    """Undo the latest `open_block` of `ledger`."""
+    global _blocks
+    with _blocks_lock:
+        _blocks -= 1
+    stack = _stack.get()
+    # entered and left in different contexts (an asynchronous generator): nothing is here to undo
+    last = max((i for i, entry in enumerate(stack) if entry is ledger), default=len(stack))
+    _stack.set(stack[:last] + stack[last + 1 :])
+
+
+def _active() -> Ledger | None:
+    stack = _stack.get()
+    return stack[-1] if stack else None
+
+
+def _after_fork() -> None:
+    """Count the blocks of the thread that forked; the others do not exist in the child."""
+    global _blocks, _blocks_lock
+    _blocks, _blocks_lock = len(_stack.get()), threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dpstats.privacy.noise import FloatArray
 
 __all__ = [
+    "gaussian_dp_level",
     "gaussian_log_delta",
     "gaussian_scale",
     "laplace_scale",
@@ -145,6 +146,22 @@ def gaussian_scale(sensitivity: float, epsilon: float, delta: float) -> float:
         The budget of the release; `delta` in (0, 1).
     """
     return sensitivity / _largest_shift("fixed", epsilon, delta, 1)
+
+
+def gaussian_dp_level(epsilon: float, delta: float) -> float:
+    """Return the largest mu for which mu-Gaussian DP implies (epsilon, delta).
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        `delta` in (0, 1).
+
+    Notes
+    -----
+    mu-GDP is as hard to attack as a normal law shifted by mu standard deviations, so this is the
+    largest shift of the analytic calibration (Dong, Roth and Su 2022, corollary 2.13).
+    """
+    return _largest_shift("fixed", epsilon, delta, 1)
 
 
 def objective_gaussian_scale(epsilon: float, delta: float, rows: int = 1) -> float:

@@ -11,22 +11,22 @@ doi:10.1145/1806689.1806786 (the K-norm mechanism).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from dpstats.privacy.accounting import Cost, Release
-from dpstats.privacy.calibration import gaussian_scale, laplace_scale
+from dpstats.privacy.calibration import gaussian_dp_level, gaussian_scale, laplace_scale
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import ArrayLike
 
     from dpstats.privacy.noise import Ball, FloatArray, NoiseSource
 
-__all__ = ["Mechanisms", "NoiseKind", "Noisy", "sum_lattice"]
+__all__ = ["Grams", "Mechanisms", "NoiseKind", "Noisy", "sum_lattice"]
 
 NoiseKind = Literal["laplace", "gaussian"]
 
@@ -58,6 +58,25 @@ class Noisy:
     def sd(self, kind: NoiseKind) -> float:
         """Return the standard deviation of the noise in each number."""
         return self.scale * math.sqrt(2.0) if kind == "laplace" else self.scale
+
+
+@dataclass(frozen=True, slots=True)
+class Grams:
+    """Released sums of outer products of unit rows, one after another.
+
+    Attributes
+    ----------
+    values : tuple of ndarray
+        Symmetric matrices.
+    levels : tuple of float
+        What each was released at: mu of Gaussian differential privacy, or epsilon (Wishart
+        difference); inf where nothing was added.
+    records : tuple of Release
+    """
+
+    values: tuple[FloatArray, ...]
+    levels: tuple[float, ...]
+    records: tuple[Release, ...]
 
 
 def sum_lattice(half_width: float, n: int) -> int:
@@ -170,6 +189,7 @@ class Mechanisms:
         cost: Cost | None = None,
         ball: Ball = "l2",
         grid_bits: int = 20,
+        divisor: float = 1.0,
     ) -> Noisy:
         """Add one K-norm Laplace vector, rounded afterwards to a public grid.
 
@@ -188,18 +208,177 @@ class Mechanisms:
         grid_bits : int
             The result is rounded to multiples of a power of two that is `grid_bits` bits finer
             than the scale; 0 hides the rounding errors of a solver.
+        divisor : float
+            Public number by which the noisy values (and what is recorded) are divided.
         """
         if self.source is None:
-            return Noisy(values, 0.0, ())
+            return Noisy(values / divisor, 0.0, ())
         cost = cost or self.costs[name]
         sensitivity = sensitivity * self.rows_per_person
         scale = laplace_scale(sensitivity, cost.epsilon)
         noisy = values + self.source.knorm(name, values.size, scale, ball)
         grid = math.floor(math.log2(scale)) - grid_bits
-        record = Release(
-            name, self.partition, "K-norm Laplace", ball, sensitivity, scale, cost.epsilon, 0.0
+        noisy = np.ldexp(np.rint(np.ldexp(noisy, -grid)), grid)
+        sizes = (sensitivity / divisor, scale / divisor)
+        record = Release(name, self.partition, "K-norm Laplace", ball, *sizes, cost.epsilon, 0.0)
+        return Noisy(noisy / divisor, scale / divisor, (record,))
+
+    def choose(
+        self, name: str, scores: ArrayLike, *, sensitivity: float = 1.0
+    ) -> tuple[int, tuple[Release, ...]]:
+        """Choose the candidate with the highest noisy score (report noisy max).
+
+        Parameters
+        ----------
+        name : str
+            Name of the release.
+        scores : array_like
+            Whole numbers, one a public candidate.
+        sensitivity : float
+            Largest change of any one score under replacement of one row.
+
+        Notes
+        -----
+        Laplace noise of scale 2 sensitivity / eps on each score and only the index comes out. For
+        fixed noise of the others, candidate i wins from some threshold of its own noise on; with
+        the neighbour that threshold moves by at most 2 sensitivity, which costs exp(eps) (ties go
+        to the lower index, in both; Dwork and Roth 2014, claim 3.9).
+        """
+        noisy = self.additive(
+            name, scores, l1=2.0 * sensitivity, l2=math.inf, lattice=-10, kind="laplace"
         )
-        return Noisy(np.ldexp(np.rint(np.ldexp(noisy, -grid)), grid), scale, (record,))
+        records = tuple(
+            replace(
+                record,
+                mechanism="report noisy max (Laplace)",
+                norm="linf",
+                sensitivity=sensitivity * self.rows_per_person,
+            )
+            for record in noisy.records
+        )
+        return int(np.argmax(noisy.value)), records
+
+    def gram_rounds(
+        self,
+        budget: str,
+        rounds: Mapping[str, float],
+        statistic: Callable[[tuple[FloatArray, ...]], FloatArray],
+        *,
+        rows: int,
+        lattice: int,
+    ) -> Grams:
+        r"""Release sums of outer products b b' of rows with norm at most 1, one after another.
+
+        Parameters
+        ----------
+        budget : str
+            Name of the release whose budget all rounds share.
+        rounds : mapping of str to float
+            Name and share of each round, summing to 1: of :math:`\mu^2` for Gaussian noise and of
+            epsilon for the Wishart difference.
+        statistic : callable
+            Exact matrix of the next round, from the matrices released so far.
+        rows : int
+            Public number of rows; no entry is larger.
+        lattice : int
+            Entries are multiples of 2**`lattice`.
+
+        Notes
+        -----
+        Given what was released before, b depends on its own row only, so that a replaced row moves
+        the sum by D = bb' - cc' with \|b\|, \|c\| at most 1.
+
+        *Gaussian.* :math:`\|D\|_F^2 = |b|^4 + |c|^4 - 2 (b'c)^2 \le 2` (attained by orthonormal
+        rows). Independent normals of sd 1/mu off the diagonal and sqrt(2)/mu on it are isotropic
+        noise of sd sqrt(2)/mu in the coordinates (diagonal, sqrt(2) x off-diagonal), whose norm is
+        Frobenius', so a round is mu-GDP. Rounds with :math:`\mu_r^2 = f_r \mu^2` compose
+        adaptively to mu-GDP (Dong, Roth and Su 2022, corollary 3.3), and mu is the largest with
+        (epsilon, delta): one record, since epsilons of the rounds would not add up to it. The
+        noise is a discrete Gaussian on a grid of at least 2**20 steps a sd, where it is the
+        continuous one up to exp(-2 pi^2 2^40).
+
+        *Wishart difference* (delta = 0). :math:`\|D\|_* \le |b|^2 + |c|^2 \le 2`. With c =
+        eps/2 let g(W) be proportional to exp(-c tr W) on the positive definite Q x Q matrices:
+        W = GG'/(2c), G standard normal with Q + 1 columns, for which the determinant in Wishart's
+        density has exponent 0. Let f be the density of E = W1 - W2, f(E) = int g(E + W) g(W) dW.
+        For D >= 0, f(E + D) >= exp(-c tr D) f(E), since E + W > 0 implies E + D + W > 0, and
+        f(E - D) = int g(E - D + W) g(W) dW >= int g(E + U) g(U + D) dU (over W = U + D, U > 0)
+        = exp(-c tr D) f(E). Hence for any D = D+ - D-, f(E + D) >= exp(-c |D|_*) f(E): pure
+        eps-DP. For Q = 1 it is Laplace noise of scale 2/eps. (One Wishart matrix is not private:
+        its support is a cone.) Rounds add up. Made from normals in double precision and rounded to
+        a grid of 2**-20 scales; it carries no floating-point proof.
+
+        References
+        ----------
+        Dong, J., Roth, A. and Su, W. J. (2022). Gaussian differential privacy. JRSS-B 84(1), 3-37.
+        doi:10.1111/rssb.12454.
+        """
+        values: tuple[FloatArray, ...] = ()
+        levels: list[float] = []
+        records: list[Release] = []
+        cost = Cost(math.inf) if self.source is None else self.costs[budget]
+        k = self.rows_per_person
+        gaussian = self.kind == "gaussian"
+        if self.source is None:
+            total = math.inf
+        else:
+            total = gaussian_dp_level(cost.epsilon, cost.delta) if gaussian else cost.epsilon
+        for name, share in rounds.items():
+            level = total * (math.sqrt(share) if gaussian else share)
+            exact = statistic(values)
+            if self.source is None:
+                noisy = exact
+            elif gaussian:
+                noisy = _symmetric_gaussian(self.source, name, exact, level / k, rows, lattice)
+            else:
+                noisy = _wishart_difference(self.source, name, exact, level / k)
+                part = (2.0 * k, 2.0 * k / level, level, 0.0)
+                records.append(
+                    Release(name, self.partition, "Wishart difference", "nuclear", *part)
+                )
+            values, levels = (*values, noisy), [*levels, level / k]
+        if self.source is not None and gaussian:
+            size = math.sqrt(2.0) * k
+            whole = (size, size / total, cost.epsilon, cost.delta)
+            title = (
+                "Gaussian, two rounds" if len(levels) == 2 else f"Gaussian, {len(levels)} rounds"
+            )
+            records.append(Release(budget, self.partition, title, "Frobenius", *whole))
+        return Grams(values, tuple(levels), tuple(records))
+
+
+def _symmetric_gaussian(
+    source: NoiseSource, name: str, exact: FloatArray, level: float, rows: int, lattice: int
+) -> FloatArray:
+    q = len(exact)
+    sd = 1.0 / level
+    fine = min(lattice, math.floor(math.log2(sd)) - _GAUSSIAN_BITS)
+    # integers of 62 bits hold all sums and the noise
+    step = max(fine, rows.bit_length() - 61, math.floor(math.log2(sd)) - 49)
+    if step > lattice:
+        # entries are rounded to a coarser grid: each may move by up to one step more
+        sd *= 1.0 + q * math.ldexp(1.0, step) / math.sqrt(2.0)
+    steps = np.rint(np.ldexp(exact, -step))
+    upper = np.triu_indices(q, 1)
+    noisy = np.empty((q, q))
+    noisy[np.diag_indices(q)] = source.gaussian(
+        name, np.diag(steps).astype(np.int64), math.ldexp(math.sqrt(2.0) * sd, -step)
+    )
+    off = source.gaussian(name, steps[upper].astype(np.int64), math.ldexp(sd, -step))
+    noisy[upper] = off
+    noisy.T[upper] = off
+    return np.ldexp(noisy, step)
+
+
+def _wishart_difference(
+    source: NoiseSource, name: str, exact: FloatArray, level: float
+) -> FloatArray:
+    q = len(exact)
+    first, second = source.normal(name, 2 * q * (q + 1), 1.0).reshape(2, q, q + 1)
+    noise = (first @ first.T - second @ second.T) / level
+    grid = math.floor(math.log2(2.0 / level)) - _GAUSSIAN_BITS
+    noisy = np.ldexp(np.rint(np.ldexp(exact + noise, -grid)), grid)
+    return np.tril(noisy) + np.tril(noisy, -1).T
 
 
 def _scale(kind: NoiseKind, sensitivity: float, cost: Cost) -> float:

@@ -61,7 +61,7 @@ class Charges(NamedTuple):
     epsilon: float
     delta: float
     records: Sequence[Release]
-    count: int
+    times: int
 
 
 class _Pair(NamedTuple):
@@ -96,7 +96,7 @@ def tighter_epsilon(charges: Iterable[Charges], delta: float) -> float:
     pairs: Counter[_Pair] = Counter()
     for charge in charges:
         for pair in _pairs(charge):
-            pairs[pair] += charge.count
+            pairs[pair] += charge.times
     if not pairs:
         return 0.0
     if any(pair.strength > _LARGEST for pair in pairs):
@@ -155,6 +155,8 @@ def _interval(pairs: Counter[_Pair]) -> float:
 
 
 def _distribution(distribution: Any, pair: _Pair, interval: float) -> Any:
+    from dp_accounting.pld.common import DifferentialPrivacyParameters
+
     if pair.kind == "laplace":
         return distribution.from_laplace_mechanism(
             1.0, sensitivity=pair.strength, value_discretization_interval=interval
@@ -163,14 +165,6 @@ def _distribution(distribution: Any, pair: _Pair, interval: float) -> Any:
         return distribution.from_gaussian_mechanism(
             1.0, sensitivity=pair.strength, value_discretization_interval=interval
         )
-    # their constructor rounds the losses: exp(-loss) must keep a mean of at most 1, so round up
-    return distribution.PrivacyLossDistribution.create_from_rounded_probability(
-        {
-            math.ceil(pair.strength / interval): (1.0 - pair.delta)
-            / (1.0 + math.exp(-pair.strength)),
-            math.ceil(-pair.strength / interval): (1.0 - pair.delta)
-            / (1.0 + math.exp(pair.strength)),
-        },
-        pair.delta,
-        interval,
+    return distribution.from_privacy_parameters(
+        DifferentialPrivacyParameters(pair.strength, pair.delta), interval
     )

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any
 
@@ -83,7 +84,8 @@ def estimate():
         options.setdefault("eps", 1.0)
         options.setdefault("bounds", BOUNDS)
         options.setdefault("levels", LEVELS if "g" in data.columns else None)
-        if options["eps"] != float("inf") and "ledger" not in options:
+        exact = isinstance(options["eps"], float) and math.isinf(options["eps"])
+        if not exact and "ledger" not in options:
             options.setdefault("rng", 7)
         if options.get("method", "blocking") == "blocking":
             options.setdefault("blocks", 3)

@@ -71,9 +71,7 @@ def test_histogram_is_the_brute_force_one(values):
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=60))
 def test_histogram_of_integers(values):
-    assert np.array_equal(
-        module._histogram(np.array(values, dtype=float)), brute_histogram(values)
-    )
+    assert np.array_equal(module._histogram(np.array(values, dtype=float)), brute_histogram(values))
 
 
 @pytest.mark.parametrize("index", range(NUMBER))
@@ -103,7 +101,7 @@ def test_interval_of_a_range_of_bins(first, last):
 
 @pytest.mark.parametrize("columns", [1, 2, 3])
 def test_sensitivity_of_the_stacked_histograms(columns):
-    """Replacing one row by another, exhaustively over extreme rows: 2q is attained, not exceeded."""
+    """One row replaced, exhaustively over extreme rows: 2q is attained, not exceeded."""
     values = [0.0, 1.0, -1.0, 1e9]
     rows = list(product(values, repeat=columns))
     rest = [np.array([0.5, 0.0, -3.0])] * columns

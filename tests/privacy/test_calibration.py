@@ -1,4 +1,4 @@
-"""Calibration: mpmath with 60 and more digits, and dp-accounting, are the oracles. No randomness."""
+"""Calibration: mpmath with 60 and more digits, and dp-accounting, are the oracles."""
 
 from __future__ import annotations
 
@@ -145,7 +145,9 @@ def test_huge_epsilons(epsilon):
     """The scale that is enough for a huge epsilon is about 1 / sqrt(2 eps)."""
     for delta in (1e-300, 1e-6, 0.5):
         shift = 1.0 / gaussian_scale(1.0, epsilon, delta)
-        assert shift == pytest.approx(math.sqrt(2.0 * epsilon), rel=40.0 / math.sqrt(epsilon))
+        assert shift == pytest.approx(
+            math.sqrt(2.0 * epsilon), rel=40.0 / math.sqrt(epsilon) + 1e-7
+        )
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3])

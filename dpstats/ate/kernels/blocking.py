@@ -231,8 +231,14 @@ def _threshold(settings: Settings, form: Form, scale: float, mechanisms: Mechani
 def _exact_variances(
     arrays: Arrays, block: np.ndarray | None, counts: FloatArray, sums: FloatArray
 ) -> FloatArray:
-    squared = replace(arrays, outcome=arrays.outcome**2)
-    _, squares = cell_totals(squared, block, counts.shape[1])
+    # around the mean of the cell: the difference of two large sums would lose every digit
+    means = sums / np.maximum(counts, 1.0)
+    arm = arrays.treated.astype(np.int64)
+    residuals = arrays.outcome - means[arm, 0 if block is None else block]
+    _, squares = cell_totals(replace(arrays, outcome=residuals**2), block, counts.shape[1])
     with np.errstate(divide="ignore", invalid="ignore"):
-        within = (squares - sums**2 / counts) / (counts - 1.0)
+        within = squares / (counts - 1.0)
+    # a cell with one row takes the variance within the other cells
+    pooled = float(squares.sum()) / max(float(np.maximum(counts - 1.0, 0.0).sum()), 1.0)
+    within = np.where(counts == 1.0, pooled, within)
     return np.asarray(within * arrays.half_width**2)

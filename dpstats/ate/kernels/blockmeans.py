@@ -28,7 +28,7 @@ doi:10.1080/01621459.1979.10482505.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -118,6 +118,11 @@ def block_effects(cells: Cells, estimand: Estimand) -> BlockEffects:
         Blocks are weighted by their rows, treated rows, controls, or by
         N_0 N_1 / (N_0 + N_1).
     """
+    # in units of C, so that small constants below mean the same for every outcome
+    c = cells.half_width
+    cells = replace(
+        cells, sums=cells.sums / c, half_width=1.0, sum_variance=cells.sum_variance / c**2
+    )
     counts = _fit_total(cells)
     kept = counts >= max(cells.min_count, _TINY)
     if cells.smooth and counts.shape[-1] > 1:
@@ -135,8 +140,8 @@ def block_effects(cells: Cells, estimand: Estimand) -> BlockEffects:
     used = np.maximum(used, 0.0)
     return BlockEffects(
         np.maximum(counts, 0.0),
-        means,
-        at_rows,
+        c * means,
+        c * at_rows,
         _weights(used, estimand),
         np.asarray(kept.all(axis=-2)),
     )

@@ -179,15 +179,19 @@ class CellsReleased:
 
     def _within(self, counts: FloatArray, means: FloatArray) -> FloatArray:
         """Variance of the outcome within cells: released by arm, or the Bhatia-Davis bound."""
-        ceiling = variance_bound(means, self.half_width)
+        # a mean that noise took to the edge must not stand for a variance of zero
+        unsure = math.sqrt(self.cells(self.raw).sum_variance) / np.maximum(counts, 1.0)
+        inside = np.maximum(np.abs(means) - unsure, 0.0)
+        ceiling = variance_bound(inside, self.half_width)
         if self.squares is None:
             return ceiling
         size = np.maximum(counts.sum(axis=1), 1.0)
-        noise = self.square_scale * (math.sqrt(2.0) if self.kind == "laplace" else 1.0)
-        # one noise sd is added so that the interval does not rest on a lucky draw
-        square = (self.squares + noise) / size + self.half_width**2 / 2.0
+        factor = math.sqrt(2.0) if self.kind == "laplace" else 1.0
+        noise = factor * self.square_scale / size
+        square = self.squares / size + self.half_width**2 / 2.0
         explained = (counts * means**2).sum(axis=1) / size
-        return np.minimum(np.maximum(square - explained, 0.0)[:, None], ceiling)
+        # one noise sd is added so that the interval does not rest on a lucky draw
+        return np.minimum((np.maximum(square - explained, 0.0) + noise)[:, None], ceiling)
 
     def blocks(self, estimand: Estimand, rng: np.random.Generator) -> pd.DataFrame:
         """Return the noisy cells, one row a block, with intervals for the block effects."""

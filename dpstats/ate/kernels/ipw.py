@@ -49,11 +49,11 @@ class IpwReleased:
     treated_share : float or None
         Noisy share of treated rows (att, atc).
     mean_square : float or None
-        Noisy mean of the squared scores.
+        Noisy mean of the squared scores (att, atc: less the released effect for rows of the arm).
     score_scale, share_scale, square_scale : float
         Noise scales of the three.
     bound : float
-        Largest absolute score.
+        Largest absolute value of what is squared.
     half_width : float
         C.
     exact_variance : float or None
@@ -96,34 +96,38 @@ class IpwReleased:
         return factor * self.score_scale / (1.0 if self.estimand == "ate" else 0.5)
 
     def variance(self) -> float:
-        """Return the variance of a score: released, or the Bhatia-Davis bound."""
-        ceiling = float(variance_bound(np.asarray(self.score), self.bound))
+        """Return the variance of a score (less the effect): released, or Bhatia-Davis' bound."""
+        factor = math.sqrt(2.0) if self.kind == "laplace" else 1.0
+        mean = self.score
+        if self.treated_share is not None:
+            mean -= self.estimate(self.estimand) * float(self._share(self.treated_share))
+        # a mean that noise took to the edge must not stand for a variance of zero
+        inside = max(abs(mean) - factor * self.score_scale, 0.0)
+        ceiling = float(variance_bound(np.asarray(inside), self.bound))
         if self.mean_square is None:
             return ceiling
-        noise = self.square_scale * (math.sqrt(2.0) if self.kind == "laplace" else 1.0)
+        noise = factor * self.square_scale
         # one noise sd is added so that the interval does not rest on a lucky draw
-        return min(max(self.mean_square + noise - self.score**2, 0.0), ceiling)
+        return min(max(self.mean_square - mean**2, 0.0) + noise, ceiling)
 
     def errors(
         self, estimand: Estimand, draws: int, rng: np.random.Generator, parts: Parts
     ) -> FloatArray:
         """Simulate errors: a normal sampling error and the noise of each release."""
-        sampling, privacy = parts != "privacy", parts != "sampling"
-        score = np.full(draws, self.score)
-        if sampling:
+        share = self.treated_share
+        if share is not None:
+            share = min(max(share, 1.0 / self.n), 1.0 - 1.0 / self.n)
+        middle = self._effect(np.asarray(self.score), share)
+        # from the clipped effect: noise may have taken the score out of all reach
+        score = np.full(draws, float(middle * self._share(share)))
+        if parts != "privacy":
+            # linear in the score and the share together: `variance` is that of both
             score = score + rng.normal(scale=math.sqrt(self.variance() / self.n), size=draws)
-        if privacy:
+        if parts != "sampling":
             score = score + noise_draws(rng, self.kind, self.score_scale, (draws,))
-        share = None
-        if self.treated_share is not None:
-            centre = min(max(self.treated_share, 1.0 / self.n), 1.0)
-            share = np.full(draws, centre)
-            if sampling:
-                sd = math.sqrt(centre * (1.0 - centre) / self.n)
-                share = share + rng.normal(scale=sd, size=draws)
-            if privacy:
-                share = share + noise_draws(rng, self.kind, self.share_scale, (draws,))
-        middle = self._effect(np.asarray(self.score), self.treated_share)
+            if share is not None:
+                noise = noise_draws(rng, self.kind, self.share_scale, (draws,))
+                return self._effect(score, share + noise) - middle
         return self._effect(score, share) - middle
 
     def _share(self, treated: FloatArray | float | None) -> FloatArray | float:
@@ -149,8 +153,11 @@ class Ipw(Kernel):
     known probability p, :math:`C\max(1, p/(1-p))` and :math:`C\max(1, (1-p)/p)`), and both
     signs are reached, so replacing a row (for a given propensity model, which is released before)
     moves the mean by at most twice that over n, for Laplace and Gaussian noise alike. ATT and ATC
-    divide by a noisy share of treated rows (sensitivity 1/n). Squared scores lie in [0, B^2]; the
-    release "variances" is their noisy mean (sensitivity B^2/n), used for standard errors only.
+    divide by a noisy share of treated rows (sensitivity 1/n). The release "variances" is the noisy
+    mean of the squared scores, used for standard errors only; for ATT and ATC the effect, released
+    by then, is first taken off the scores of its arm, which gives the variance of the ratio. With B
+    the largest absolute score (and at least C + |effect| for ATT and ATC) squares lie in
+    [0, B^2]: sensitivity B^2/n.
     Effects are clipped to [-2C, 2C].
 
     References
@@ -211,29 +218,41 @@ class Ipw(Kernel):
             "score", score.sum(), l1=2.0 * bound, l2=2.0 * bound, lattice=lattice, divisor=n / c
         )
         records = total.records
-        share = square = None
+        share = None
         if estimand != "ate":
             share = mechanisms.additive(
                 "counts", float(arrays.treated.sum()), l1=1.0, l2=1.0, lattice=0
             )
             records += share.records
-        if settings.variances:
-            square = _mean_square(score, bound, c, mechanisms)
-            records += square.records
-        return IpwReleased(
+        found = IpwReleased(
             n,
             estimand,
             mechanisms.kind,
             float(total.value),
             None if share is None else float(share.value) / n,
-            None if square is None else float(square.value) + (c * bound) ** 2 / 2.0,
+            None,
             total.scale,
             0.0 if share is None else share.scale / n,
-            0.0 if square is None else square.scale,
+            0.0,
             c * bound,
             c,
             None,
             *released_propensity(fitted, records),
+        )
+        if estimand != "ate":
+            # the effect is released by now, so it is a constant for what follows
+            effect = found.estimate(estimand) / c
+            score = score - effect * (arrays.treated == (estimand == "att"))
+            bound = max(bound, 1.0 + abs(effect))
+        if not settings.variances:
+            return replace(found, bound=c * bound)
+        square = _mean_square(score, bound, c, mechanisms)
+        return replace(
+            found,
+            mean_square=float(square.value) + (c * bound) ** 2 / 2.0,
+            square_scale=square.scale,
+            bound=c * bound,
+            records=found.records + square.records,
         )
 
 

@@ -7,7 +7,8 @@ Seeds are fixed, so what passes once passes again. False alarms, had the seeds b
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+import warnings
+from dataclasses import dataclass, replace
 
 import mpmath
 import numpy as np
@@ -20,8 +21,8 @@ from battery import (
     KINDS,
     Blind,
     Case,
-    Draws,
     FixedModel,
+    Row,
     Scaled,
     Silent,
     Tap,
@@ -35,6 +36,7 @@ from battery import (
     search,
     searched,
 )
+from scipy.special import expit
 from scipy.stats import kstest
 
 import dpstats as dp
@@ -42,6 +44,7 @@ from dpstats.ate.kernels import KERNELS
 from dpstats.ate.kernels.base import Kernel
 from dpstats.privacy.mechanisms import Mechanisms
 from dpstats.privacy.noise import SeededSource, SystemSource
+from dpstats.propensity import FittedPropensity, Objective
 
 DELTA = 1e-5
 # delta of the audits: large enough for their events to be seen
@@ -49,6 +52,10 @@ AUDIT_DELTA = 0.01
 FALSE_ALARM = 1e-5
 
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
+# with one propensity for all, every block but one is empty: not a case of little noise
+with_all_blocks = pytest.mark.parametrize(
+    "case", [c for c in CASES if c.propensity != "number" or c.blocks in (None, 1)], ids=str
+)
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
@@ -84,7 +91,7 @@ def test_control_one_lattice_step_is_noticed() -> None:
     def fault(size: float, lattice: int) -> float:
         return size - math.ldexp(1.0, lattice)
 
-    result = search(case, exhaustive_families(case, 2, few=True), fault=fault)
+    result = search(case, exhaustive_families(case, 2, few=False), fault=fault)
     assert all(found.changed > found.declared for found in result.found.values())
 
 
@@ -153,14 +160,15 @@ def law(kind: str) -> str:
 @pytest.mark.parametrize("source", ["seeded", "system"])
 def test_noise_follows_the_record(case: Case, kind: str, source: str) -> None:
     drawn_by = SeededSource(7) if source == "seeded" else SystemSource()
-    for name, values in standardised(case, kind, drawn_by, 250, 0.1).items():
+    runs = 250 if source == "seeded" else 120
+    for name, values in standardised(case, kind, drawn_by, runs, 0.1).items():
         assert kstest(values, law(kind)).pvalue > 1e-6, name
 
 
 @every_kind
 def test_control_halved_noise_fails_the_distribution_test(kind: str) -> None:
     for case in (CASES[0], CASES[10]):
-        for values in standardised(case, kind, Scaled(SeededSource(7)), 250, 0.1).values():
+        for values in standardised(case, kind, Scaled(SeededSource(7)), 600, 0.1).values():
             assert kstest(values, law(kind)).pvalue < 1e-6
 
 
@@ -243,7 +251,7 @@ def exact_run(case: Case, arrays):
 
 
 @every_kind
-@every_case
+@with_all_blocks
 def test_huge_epsilon_is_the_exact_run(case: Case, kind: str) -> None:
     n, epsilon = 400, 1e10
     arrays = random_arrays(case, n, seed=5)
@@ -271,7 +279,7 @@ def test_degenerate_files_give_finite_answers(case: Case, kind: str, epsilon: fl
         watched = case.watched(SeededSource(2), kind, epsilon, DELTA, n)
         released = case.run(arrays, watched, epsilon, DELTA if kind == "gaussian" else 0.0)
         for estimand in case.served():
-            assert abs(released.estimate(estimand)) <= 2.0 * HALF_WIDTH
+            assert abs(released.estimate(estimand)) <= 2.0 * HALF_WIDTH * (1.0 + 1e-12)
             errors = released.errors(estimand, 99, np.random.default_rng(0), "both")
             assert np.isfinite(errors).all()
 
@@ -280,9 +288,9 @@ def test_degenerate_files_give_finite_answers(case: Case, kind: str, epsilon: fl
 
 
 @every_kind
-@every_case
+@with_all_blocks
 def test_simulated_errors_agree_with_repeated_releases(case: Case, kind: str) -> None:
-    n, epsilon, runs, draws = 2000, 4.0, 1000, 40_000
+    n, epsilon, runs, draws = 2000, 4.0, 400, 20_000
     delta = DELTA if kind == "gaussian" else 0.0
     arrays, source = random_arrays(case, n, seed=6), SeededSource(11)
     settings = case.settings(epsilon, delta, n)
@@ -295,14 +303,31 @@ def test_simulated_errors_agree_with_repeated_releases(case: Case, kind: str) ->
             for parts in ("privacy", "sampling", "both")
         }
         for errors in simulated.values():
-            sd = errors.std()
             assert errors.shape == (draws,)
-            assert abs(errors.mean()) <= 0.05 * sd
-            low, high = np.quantile(errors, [0.05, 0.95])
-            assert -low == pytest.approx(high, rel=0.06)
+            # spread is symmetric about the middle
+            low, middle, high = np.quantile(errors, [0.05, 0.5, 0.95])
+            assert middle - low == pytest.approx(high - middle, rel=0.12)
+        assert abs(simulated["both"].mean()) <= 0.3 * simulated["both"].std()
+        if not getattr(settings, "smooth", False):
+            for errors in simulated.values():
+                assert abs(errors.mean()) <= 0.05 * errors.std()
         assert simulated["privacy"].std() == pytest.approx(observed, rel=0.15)
         parts = simulated["privacy"].var() + simulated["sampling"].var()
         assert simulated["both"].var() == pytest.approx(parts, rel=0.1)
+
+
+@every_kind
+@every_case
+def test_the_sampling_error_is_never_taken_for_nothing(case: Case, kind: str) -> None:
+    """However the noise falls, an interval has a sampling part."""
+    n, source = 300, SeededSource(12)
+    arrays = random_arrays(case, n, seed=7)
+    for _ in range(60):
+        watched = case.watched(source, kind, 1.0, DELTA, n)
+        released = case.run(arrays, watched, 1.0, DELTA if kind == "gaussian" else 0.0)
+        errors = released.errors(case.estimand, 200, np.random.default_rng(1), "sampling")
+        # a tenth of the truth, at the very least
+        assert errors.std() > 0.002
 
 
 # ------------------------------------------------------------------------------------ (f) audit
@@ -314,23 +339,13 @@ def test_simulated_errors_agree_with_repeated_releases(case: Case, kind: str) ->
 def test_audit_of_the_releases(case: Case, kind: str, epsilon: float) -> None:
     delta = AUDIT_DELTA if kind == "gaussian" else 0.0
     source = SeededSource(13)
-    honest = audit(case, kind, epsilon, delta, source, 40_000, FALSE_ALARM)
-    assert honest <= epsilon
-    caught = audit(case, kind, epsilon, delta, Scaled(source), 40_000, FALSE_ALARM)
-    assert caught > honest
-
-
-@every_kind
-@pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
-@pytest.mark.parametrize(
-    "case", [c for c in CASES if c.propensity in ("row", "none") and c.estimand == "ate"], ids=str
-)
-def test_control_halved_noise_is_caught_by_the_audit(
-    case: Case, kind: str, epsilon: float
-) -> None:
-    delta = AUDIT_DELTA if kind == "gaussian" else 0.0
-    caught = audit(case, kind, epsilon, delta, Scaled(SeededSource(13)), 40_000, FALSE_ALARM)
-    assert caught > epsilon
+    for name, found in audit(case, kind, epsilon, delta, source, 10_000, FALSE_ALARM).items():
+        assert found.bound <= found.promised, name
+    assert any(
+        found.bound > found.promised
+        for trials in (10_000, 40_000, 200_000)
+        for found in audit(case, kind, epsilon, delta, Scaled(source), trials, FALSE_ALARM).values()
+    )
 
 
 def test_lower_bound_on_a_mechanism_of_known_epsilon() -> None:
@@ -340,15 +355,120 @@ def test_lower_bound_on_a_mechanism_of_known_epsilon() -> None:
 
 
 @every_kind
+def test_calls_of_dp_ate_are_within_epsilon(kind: str) -> None:
+    """Whole calls, told apart by the estimate alone; ipw with one release makes that tight."""
+    honest, caught = (whole_calls(kind, factor, trials=400) for factor in (1.0, 0.2))
+    assert honest <= 1.0 < caught
+
+
+def whole_calls(kind: str, factor: float, trials: int) -> float:
+    delta = AUDIT_DELTA if kind == "gaussian" else 0.0
+    scores = []
+    for outcome in (HALF_WIDTH, -HALF_WIDTH):
+        frame = pd.DataFrame({"y": [outcome, 0.0, 0.0, 0.0], "w": [1, 0, 1, 0]})
+        estimates = []
+        for seed in range(trials):
+            with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                spoiled = Scaled(SeededSource([seed, int(outcome > 0.0)]), factor)
+                patch.setattr("dpstats.ate.model.noise_source", lambda _, use=spoiled: use)
+                result = dp.dp_ate(
+                    "y ~ 1",
+                    treat="w",
+                    data=frame,
+                    eps=1.0,
+                    delta=delta,
+                    method="ipw",
+                    propensity=0.5,
+                    bounds={"y": (-HALF_WIDTH, HALF_WIDTH)},
+                    split={"score": 1.0},
+                    rng=0,
+                )
+            estimates.append(float(result.params.iloc[0]))
+        scores.append(np.array(estimates))
+    return epsilon_lower_bound(*scores, delta, FALSE_ALARM)
+
+
+@pytest.mark.study
+@every_kind
+def test_calls_of_dp_ate_at_length(kind: str) -> None:
+    honest, caught = (whole_calls(kind, factor, trials=20_000) for factor in (1.0, 0.5))
+    assert honest <= 1.0 < caught
+
+
+@pytest.mark.study
+@every_kind
 @every_case
-def test_audit_draws_are_those_of_the_kernel(case: Case, kind: str) -> None:
-    """What the audit draws in one go is what single runs draw: same requests, data by data."""
-    _, rows, _ = searched(case).pairs[kind]
-    draws = Draws.of(case, rows, kind, 1.0, DELTA)
-    tap = Tap(SeededSource(0))
-    case.run(build(rows, case), case.watched(tap, kind, 1.0, DELTA, len(rows)), 1.0, DELTA)
-    assert [(d[0], d[1], d[3]) for d in tap.draws] == [(c[0], c[1], c[3]) for c in draws.calls]
-    assert all(np.array_equal(np.ravel(d[2]), c[2]) for d, c in zip(tap.draws, draws.calls, strict=True))
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
+def test_audit_of_the_operating_system_source(case: Case, kind: str, epsilon: float) -> None:
+    """Not seeded: raises a false alarm in 1e-5 of the runs of each release."""
+    delta = AUDIT_DELTA if kind == "gaussian" else 0.0
+    source = SystemSource()
+    for name, found in audit(case, kind, epsilon, delta, source, 50_000, FALSE_ALARM).items():
+        assert found.bound <= found.promised, name
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """A fitted model with coefficients that were released before."""
+
+    coefficients: np.ndarray
+
+    def fit(self, X, W, *, eps, delta, source):
+        return FittedPropensity(self.coefficients, 1.0, ())
+
+
+@pytest.mark.study
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
+@pytest.mark.parametrize(("kernel", "control"), [("blocking", 1 / 2), ("ipw", 1 / 3)])
+def test_audit_with_a_fitted_propensity(kernel: str, control: float, epsilon: float) -> None:
+    """Everything that is released, by the exact likelihood ratio of the whole chain."""
+    honest, caught = (chain(kernel, epsilon, factor, trials=20_000) for factor in (1.0, control))
+    assert honest <= epsilon < caught
+
+
+def chain(kernel: str, epsilon: float, factor: float, trials: int) -> float:
+    # with much overlap every propensity is nearly the worst one
+    options = {"blocks": 2} if kernel == "blocking" else {"overlap": 0.45}
+    case = Case(kernel, "objective", **options)
+    costs = case.costs(epsilon, 0.0, 2)
+    penalty = 2.001 / costs["propensity"].epsilon
+    settings = case.settings(epsilon, 0.0, 2)
+    settings = replace(settings, propensity=Objective(penalty=penalty, row_norm=1.0))
+    other = Row(0.0, False, 0.5, 0.0)
+    pair = [build([Row(1.0, treated, 0.5, 1.0), other], case) for treated in (True, False)]
+    source = Scaled(SeededSource(17), factor)
+    scores = []
+    for own in pair:
+        ratios = np.empty(trials)
+        for trial in range(trials):
+            watched = case.watched(source, "laplace", epsilon, 0.0, 2)
+            released = case.run_by.run(own, settings, watched)
+            coefficients = released.propensity.coefficients
+            fixed = replace(settings, propensity=Replayed(coefficients))
+            scale = released.records[0].scale
+            totals = []
+            for arrays in pair:
+                replay = case.watched(Silent(), "laplace", epsilon, 0.0, 2)
+                case.run_by.run(arrays, fixed, replay)
+                total = objective_log_density(arrays, coefficients, penalty, scale)
+                for seen, was in zip(replay.seen, watched.seen, strict=True):
+                    gap = np.abs(was.noisy.value * was.divisor - seen.exact)
+                    total -= float(gap.sum()) / (was.noisy.scale * was.divisor)
+                totals.append(total)
+            ratios[trial] = totals[0] - totals[1]
+        scores.append(ratios)
+    return epsilon_lower_bound(*scores, 0.0, FALSE_ALARM)
+
+
+def objective_log_density(arrays, w: np.ndarray, penalty: float, scale: float) -> float:
+    """Log density of the minimum: that of the noise which makes it one, times the Jacobian."""
+    norms = np.maximum(np.linalg.norm(arrays.design, axis=1), 1.0)
+    signed = arrays.design / norms[:, None] * np.where(arrays.treated, 1.0, -1.0)[:, None]
+    sigma = expit(-signed @ w)
+    noise = penalty * w - sigma @ signed
+    jacobian = penalty * np.eye(w.size) + (signed * (sigma * (1.0 - sigma))[:, None]).T @ signed
+    return float(-np.linalg.norm(noise) / scale + np.linalg.slogdet(jacobian)[1])
 
 
 # -------------------------------------------------------------------------------- (g) exactness
