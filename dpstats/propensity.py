@@ -116,8 +116,9 @@ class Objective:
         R, the public Euclidean norm to which rows are shrunk; 1 by default.
     rows_per_person : int
         Rows a person may have.
-    relative_penalty : float
-        L in units of that smallest free penalty, where `penalty` is None.
+    relative_penalty : float, optional
+        L in units of that smallest free penalty, where `penalty` is None. By default 1, and 0.5
+        for `ipw`, whose weights want less shrinkage.
 
     Notes
     -----
@@ -154,16 +155,22 @@ class Objective:
     --------
     >>> from dpstats.propensity import Objective
     >>> Objective(row_norm=1.0)
-    Objective(penalty=None, row_norm=1.0, rows_per_person=1, relative_penalty=1.0)
+    Objective(penalty=None, row_norm=1.0, rows_per_person=1, relative_penalty=None)
     """
 
     penalty: float | None = None
     row_norm: float | None = None
     rows_per_person: int = 1
-    relative_penalty: float = 1.0
+    relative_penalty: float | None = None
 
     def __post_init__(self) -> None:
         _check_constants(self.penalty, self.row_norm, self.relative_penalty)
+
+    def describe(self) -> str:
+        """Put the constants in words."""
+        free = 2.0 * self.rows_per_person * (self.relative_penalty or 1.0)
+        penalty = f"{self.penalty:g}" if self.penalty else f"{free:g}/eps"
+        return f"row norm {self.row_norm or ROW_NORM:g}, penalty {penalty}"
 
     def fit(
         self,
@@ -200,7 +207,7 @@ class Objective:
         row_norm = self.row_norm or ROW_NORM
         eps_solver = _SOLVER_SHARE * eps
         eps_fit = eps - eps_solver
-        penalty = self.penalty or self.relative_penalty * 2.0 * k / eps_fit
+        penalty = self.penalty or (self.relative_penalty or 1.0) * 2.0 * k / eps_fit
         if delta > 0.0:
             scale = objective_gaussian_scale(_gaussian_epsilon(eps_fit, penalty, k), delta, k)
         else:
@@ -263,6 +270,11 @@ class Output:
     def __post_init__(self) -> None:
         _check_constants(self.penalty, self.row_norm)
 
+    def describe(self) -> str:
+        """Put the constants in words."""
+        penalty = f"{self.penalty:g}" if self.penalty else "sqrt(n d / eps)"
+        return f"row norm {self.row_norm or ROW_NORM:g}, penalty {penalty}"
+
     def fit(
         self,
         X: FloatArray,
@@ -324,14 +336,16 @@ class Known:
         if (self.probability is None) == (self.column is None):
             raise DPStatsError("`propensity` Known needs either `probability` or `column`")
         p = self.probability
-        if p is not None and not (_is_number(p) and 0.0 < p < 1.0):
-            raise DPStatsError(f"`propensity` must be a probability in (0, 1); got {p!r}")
+        if p is not None and not (_is_number(p) and 1e-6 <= p <= 1.0 - 1e-6):
+            raise DPStatsError(
+                f"`propensity` must be a probability in [0.000001, 0.999999]; got {p!r}"
+            )
         if self.column is not None and not isinstance(self.column, str):
             raise DPStatsError(f"`propensity` column must be a name; got {self.column!r}")
 
 
 def _check_constants(
-    penalty: float | None, row_norm: float | None, relative_penalty: float = 1.0
+    penalty: float | None, row_norm: float | None, relative_penalty: float | None = None
 ) -> None:
     constants = {"penalty": penalty, "row_norm": row_norm, "relative_penalty": relative_penalty}
     for name, value in constants.items():

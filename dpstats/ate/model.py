@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from dpstats.ate.data import arrays_from, read_columns, read_schema
 from dpstats.ate.kernels import KERNELS
 from dpstats.ate.kernels.base import Options, Public
+from dpstats.ate.propensity_spec import PropensitySpec, propensity_words, read_propensity
 from dpstats.ate.results import ATEResults, Facts
 from dpstats.calls import (
     check_count,
@@ -40,7 +41,7 @@ from dpstats.privacy.bounds import (
 )
 from dpstats.privacy.mechanisms import Mechanisms, NoiseKind
 from dpstats.privacy.noise import noise_source
-from dpstats.propensity import Known, Objective, Output, PropensityModel
+from dpstats.propensity import Objective, Output
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -50,11 +51,13 @@ if TYPE_CHECKING:
     from dpstats.ate.data import Columns, Schema
     from dpstats.ate.kernels.base import Estimand, Kernel, Released, Settings
     from dpstats.privacy.accounting import Ledger, Release
-    from dpstats.privacy.noise import FloatArray, NoiseSource
+    from dpstats.privacy.noise import NoiseSource
 
 __all__ = ["dp_ate"]
 
 _SIMULATION_SEED = 20261130
+# a bin rarely holds more than a few per cent of the rows beyond the quantiles that matter
+_ROWS_PER_THRESHOLD = 10.0
 _WIDEST: Interval = (-(2.0**60), 2.0**60)
 
 
@@ -118,12 +121,12 @@ def dp_ate(
     overlap : float, optional
         omega: propensities are clipped to [omega, 1 - omega] by `ipw`. By default 0.1.
     blocks : int or "published", optional
-        Number of blocks; by default a rule on n, eps and the number of columns.
+        Number of blocks (`blocking` only); by default a rule on n and eps.
     min_count : float, optional
         Noisy count from which on a cell of `blocking` is used; by default three noise standard
         deviations.
     smooth : bool, optional
-        Whether blocks borrow strength from each other (`dpstats.ate.kernels.blockmeans`). By
+        Whether blocks of `blocking` borrow strength (`dpstats.ate.kernels.blockmeans`). By
         default yes, but for ``blocks="published"`` and ``eps=inf``.
     split : dict of str to float, or "published", optional
         Share of the budget of each release; by default a measured rule.
@@ -195,7 +198,7 @@ def dp_ate(
         ledger,
         rng,
     )
-    spec = _read_propensity(propensity, rows_per_person)
+    spec = read_propensity(propensity, rows_per_person)
     schema = read_schema(
         data,
         formula,
@@ -259,20 +262,6 @@ class _Call:
 
 
 @dataclass(frozen=True, slots=True)
-class _Spec:
-    """The propensity the user asked for."""
-
-    model: PropensityModel | None
-    probability: float | None = None
-    column: str | None = None
-    formula: str | None = None
-
-    @property
-    def needs_design(self) -> bool:
-        return self.model is not None
-
-
-@dataclass(frozen=True, slots=True)
 class _Plan:
     """Public constants, costs and the schema of what is really needed."""
 
@@ -301,13 +290,14 @@ def _check_call(
     epsilon, slack = check_budget(eps, delta)
     kernel = choice("method", method, KERNELS)
     kind = check_noise(noise, epsilon, slack)
+    estimand = estimand.lower() if isinstance(estimand, str) else estimand
     if estimand not in kernel.estimands:
         raise DPStatsError(
             f"`estimand` must be one of {', '.join(kernel.estimands)} for method {method!r}; "
             f"got {estimand!r}"
         )
     choice("missing", missing, {"raise": 0, "drop": 0})
-    check_number("overlap", overlap, 0.0, 0.5, "a number in (0, 0.5)")
+    check_number("overlap", overlap, 1e-6, 0.5, "a number in (0.000001, 0.5)")
     least = -math.ulp(0.0)
     check_number("min_count", min_count, least, math.inf, "a number of at least 0")
     if blocks is not None and blocks != "published":
@@ -337,32 +327,7 @@ def _check_call(
     )
 
 
-def _read_propensity(propensity: Any, rows_per_person: int) -> _Spec:
-    if propensity is None:
-        return _Spec(Objective(rows_per_person=rows_per_person))
-    if isinstance(propensity, str):
-        if propensity.lstrip().startswith("~"):
-            return _Spec(Objective(rows_per_person=rows_per_person), formula=propensity)
-        return _Spec(None, column=propensity)
-    if isinstance(propensity, int | float | np.integer | np.floating):
-        propensity = Known(probability=float(propensity))
-    if isinstance(propensity, Known):
-        if propensity.column is not None:
-            return _Spec(None, column=propensity.column)
-        return _Spec(None, probability=float(propensity.probability or 0.0))
-    if isinstance(propensity, Objective | Output):
-        return _Spec(replace(propensity, rows_per_person=rows_per_person))
-    if not isinstance(propensity, type) and isinstance(propensity, PropensityModel):
-        if rows_per_person != 1:
-            raise DPStatsError("`rows_per_person` > 1 needs a propensity of dpstats.propensity")
-        return _Spec(propensity)
-    raise DPStatsError(
-        "`propensity` must be a formula '~ x1 + x2', a probability, a column of `data` or an "
-        f"object with fit(X, W, *, eps, delta, source); got {type(propensity).__name__}"
-    )
-
-
-def _plan(call: _Call, spec: _Spec, schema: Schema, columns: Columns) -> _Plan:
+def _plan(call: _Call, spec: PropensitySpec, schema: Schema, columns: Columns) -> _Plan:
     """Choose every constant and cost; at finite eps from public quantities alone."""
     roles = schema.roles
     # validates the formula against the public bounds before anything is spent
@@ -438,7 +403,7 @@ def _costs(call: _Call, settings: Settings, public: Public, schema: Schema) -> d
 
 def _check_rows(n: int, searched: int, epsilon: float, rows: int, schema: Schema) -> None:
     """Refuse a search for bounds that cannot work, before anything is spent."""
-    needed = 2.0 * private_bounds_threshold(searched, epsilon, rows)
+    needed = _ROWS_PER_THRESHOLD * private_bounds_threshold(searched, epsilon, rows)
     if n < needed:
         names = ", ".join(f"{name!r}" for name in schema.unbounded)
         raise BoundsError(
@@ -448,7 +413,7 @@ def _check_rows(n: int, searched: int, epsilon: float, rows: int, schema: Schema
 
 
 def _estimate(
-    call: _Call, spec: _Spec, plan: _Plan, columns: Columns, complete: bool
+    call: _Call, spec: PropensitySpec, plan: _Plan, columns: Columns, complete: bool
 ) -> ATEResults:
     schema, settings = plan.schema, plan.settings
     records: tuple[Release, ...] = ()
@@ -483,7 +448,7 @@ def _estimate(
         call.kernel.served(settings),
         columns.n,
         outcome.outcome_bounds or (0.0, 0.0),
-        _propensity_words(spec, settings, private=call.private),
+        propensity_words(spec, settings, private=call.private),
         call.kernel.constants(settings),
         _SIMULATION_SEED,
     )
@@ -492,7 +457,7 @@ def _estimate(
         call.delta,
         "replace one row",
         _protects(call, complete),
-        _public_facts(call, schema, columns.n, found),
+        _public_facts(call, settings, schema, columns.n, found),
         call.private and not call.seeded,
         call.seeded,
         records,
@@ -547,12 +512,6 @@ def _check_estimate(released: Released, estimand: Estimand) -> None:
         )
 
 
-def _range(values: FloatArray) -> Interval:
-    low, high = float(values.min()), float(values.max())
-    # a constant column needs some width
-    return (low, high) if low < high else (low - 1.0, high + 1.0)
-
-
 def _warn_public(call: _Call, n: int, complete: bool) -> None:
     if not call.private:
         return
@@ -581,8 +540,13 @@ def _protects(call: _Call, complete: bool) -> str:
 
 
 def _public_facts(
-    call: _Call, schema: Schema, n: int, found: Mapping[str, Interval]
+    call: _Call, settings: Settings, schema: Schema, n: int, found: Mapping[str, Interval]
 ) -> dict[str, Any]:
+    constants = {name: getattr(settings, name) for name in call.kernel.options}
+    if constants.get("min_count", 0) is None:
+        constants["min_count"] = "3 noise sd"
+    if isinstance(settings.propensity, Objective | Output) and settings.fits_propensity:
+        constants["propensity"] = settings.propensity.describe()
     other = [f"rows per person: {call.rows_per_person}"] if call.rows_per_person > 1 else []
     bounds = {**schema.bounds, **schema.terms}
     if call.private and schema.roles.known is not None:
@@ -593,22 +557,6 @@ def _public_facts(
         "bounds": bounds,
         "bounds found privately": dict(found) if call.private else {},
         "levels": {name: tuple(map(str, levels)) for name, levels in schema.levels.items()},
+        "constants": constants,
         "other": tuple(other),
     }
-
-
-def _propensity_words(spec: _Spec, settings: Settings, *, private: bool) -> str:
-    if settings.probability is not None:
-        return f"known by design: {settings.probability:g}"
-    if settings.by_row:
-        return f"known by design: column {spec.column}"
-    if settings.propensity is None:
-        return "none (one block)" if settings.blocks == 1 else "none"
-    form = f" on {spec.formula}" if spec.formula else ""
-    if not private:
-        return f"logit, maximum likelihood{form}"
-    if isinstance(settings.propensity, Objective):
-        return f"logit, objective perturbation{form}"
-    if isinstance(settings.propensity, Output):
-        return f"logit, output perturbation{form}"
-    return f"{type(settings.propensity).__name__}{form}"

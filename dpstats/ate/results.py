@@ -132,7 +132,7 @@ class ATEResults(PrivateResults):
         """
         if name not in self.facts.estimands:
             raise DPStatsError(
-                f"`name` must be one of {', '.join(self.facts.estimands)} for this release; "
+                f"`name` must be {' or '.join(self.facts.estimands)} for this release; "
                 f"got {name!r}: call dp_ate with estimand={name!r}, at the cost of a new release"
             )
         return ATEResults(replace(self.facts, estimand=name), self.released, self.privacy)
@@ -252,20 +252,28 @@ class ATEResults(PrivateResults):
             notes.append("Taken as public: " + _public_text(public) + ".")
             found = public.get("bounds found privately") or {}
             if found:
-                notes.append("Bounds found privately: " + _bounds_text(found) + ".")
+                notes.append(
+                    "Bounds found privately: " + _bounds_text(found) + ". Values beyond them were "
+                    "clipped, which moves the estimate if there are many."
+                )
+            given = (
+                " They take the released propensities as given: confounding left within blocks, "
+                "by noise in the propensities or by clipping is not in them."
+            )
+            if facts.propensity.startswith("none"):
+                given = ""
             notes.append(
                 "Standard errors and intervals cover sampling and privacy noise (parametric "
-                f"bootstrap of the release, {DRAWS} draws). They take the released propensities "
-                "and blocks as given: confounding left within blocks or by clipping is not in "
-                "them."
+                f"bootstrap of the release, {DRAWS} draws).{given}"
             )
         else:
             notes.append("Standard errors take the fitted propensities as given.")
         notes += getattr(self.released, "notes", list)()
-        notes.append(
-            f"{ESTIMANDS[facts.estimand].capitalize()} of {facts.treat} on {facts.outcome}, under "
-            "unconfoundedness given the covariates and overlap."
-        )
+        if not facts.propensity.startswith("none"):
+            notes.append(
+                f"{ESTIMANDS[facts.estimand].capitalize()} of {facts.treat} on {facts.outcome}, "
+                "under unconfoundedness given the covariates and overlap."
+            )
         return tuple(notes)
 
     def plot(
@@ -348,6 +356,9 @@ def _public_text(public: dict[str, Any]) -> str:
         parts.append("bounds " + _bounds_text(bounds))
     for name, levels in (public.get("levels") or {}).items():
         parts.append(f"levels of {name}: " + ", ".join(map(str, levels)))
+    constants = public.get("constants") or {}
+    if constants:
+        parts.append("constants " + ", ".join(f"{k}: {v}" for k, v in constants.items()))
     parts += [str(item) for item in public.get("other") or ()]
     return "; ".join(parts)
 

@@ -69,6 +69,9 @@ def _canvas(ax: Axes | None, height: float) -> Iterator[tuple[Figure, Axes]]:
         raise ImportError(
             'plots need matplotlib, which is not installed: pip install "dpstats[plot]"'
         ) from error
+    # the backend must not be loaded, and made interactive, inside the context
+    load_backend: Any = plt.draw_if_interactive
+    load_backend()
     rc_context: Any = mpl.rc_context
     with rc_context(_STYLE):
         if ax is not None:

@@ -465,7 +465,7 @@ def test_bad_propensities(attempt, frame, propensity, name):
         {"rng": True},
         {"rng": 1.5},
         {"rng": -1},
-        {"ledger": object()},
+        {"ledger": 1},
         {"ledger": "file"},
     ],
     ids=str,

@@ -87,7 +87,7 @@ class Public:
     columns : int
         Columns of the propensity's design, the constant not counted.
     epsilon, delta : float
-        What is left for the kernel after bounds were found.
+        The budget of the call, the search for bounds included.
     """
 
     n: int
@@ -218,6 +218,7 @@ class Kernel(ABC):
     estimands: ClassVar[tuple[Estimand, ...]]
     uses_propensity: ClassVar[bool]
     published_split: ClassVar[Shares]
+    options: ClassVar[tuple[str, ...]]
 
     @abstractmethod
     def settings(self, options: Options, public: Public) -> Settings:

@@ -68,6 +68,7 @@ class Blocking(Kernel):
     estimands: ClassVar[tuple[Estimand, ...]] = ("ate", "att", "atc", "ato")
     uses_propensity = True
     published_split: ClassVar[Shares] = {"propensity": 0.1, "counts": 0.35, "sums": 0.55}
+    options: ClassVar[tuple[str, ...]] = ("blocks", "min_count", "smooth")
 
     def settings(self, options: Options, public: Public) -> Settings:
         """Fill in defaults from public quantities."""
@@ -135,6 +136,7 @@ class DiffMeans(Blocking):
     title = "Difference in means"
     uses_propensity = False
     published_split: ClassVar[Shares] = {"counts": 0.35, "sums": 0.55}
+    options: ClassVar[tuple[str, ...]] = ("min_count",)
 
     def settings(self, options: Options, public: Public) -> Settings:
         """Fill in defaults from public quantities: always one block."""

@@ -141,7 +141,9 @@ class CellsReleased:
     ) -> FloatArray:
         """Simulate errors: cells are sampled anew around the released ones, and noised again."""
         simulated = self._simulate(self.found(estimand), draws, rng, parts)
-        return block_effects(simulated, estimand).total - self.estimate(estimand)
+        errors = block_effects(simulated, estimand).total - self.estimate(estimand)
+        # cells drawn around shrunken means are shrunk once more; that is no error of the release
+        return errors - errors.mean() if self.smooth else errors
 
     def noise_sd(self) -> float:
         """Return a rough noise sd of the effect with even arms, from public quantities only."""
@@ -203,8 +205,11 @@ class CellsReleased:
         if not self.exact:
             simulated = self._simulate(found, 1999, rng, "both")
             errors = block_effects(simulated, estimand).effects - found.effects
-            half = np.quantile(np.abs(errors), 0.95, axis=0)
+            half = np.quantile(np.abs(errors - errors.mean(axis=0)), 0.95, axis=0)
         edges = np.linspace(0.0, 1.0, m + 1)
+        effects = found.effects
+        if self.exact and not self.smooth:
+            effects = np.where(found.kept, effects, np.nan)
         return pd.DataFrame(
             {
                 "block": [_label(edges[i], edges[i + 1], i == m - 1) for i in range(m)],
@@ -215,7 +220,7 @@ class CellsReleased:
                 "noise_sd": math.sqrt(self.cells(self.raw).count_variance),
                 "mean_control": found.means[0],
                 "mean_treated": found.means[1],
-                "effect": found.effects,
+                "effect": effects,
                 "effect_lower": found.effects - half,
                 "effect_upper": found.effects + half,
                 "weight": found.weights,
@@ -225,13 +230,19 @@ class CellsReleased:
 
     def notes(self) -> list[str]:
         """Return what a reader of the estimate must know."""
-        if self.raw.shape[-1] > 1:
-            return []
-        return [
-            "One block: the estimate is the difference in means. Nothing was adjusted for "
-            "covariates (no budget was spent on them), so it is causal only if treatment was "
-            "randomised."
-        ]
+        if self.raw.shape[-1] == 1:
+            return [
+                "One block: the estimate is the difference in means. Nothing was adjusted for "
+                "covariates and no budget was spent on them, so it is causal only if treatment "
+                "was randomised."
+            ]
+        effects = self.found("ate").effects
+        if self.smooth and not self.exact and float(np.ptp(effects)) < 1e-9 * self.half_width:
+            return [
+                "No difference between the effects of the blocks could be told from noise: they "
+                "share one effect, so ATE, ATT and ATC coincide."
+            ]
+        return []
 
     def diagnostics(self) -> list[tuple[str, str, str]]:
         """Return readings of the noisy cells."""

@@ -171,6 +171,7 @@ class Ipw(Kernel):
     estimands: ClassVar[tuple[Estimand, ...]] = ("ate", "att", "atc")
     uses_propensity = True
     published_split: ClassVar[Shares] = {"propensity": 0.2, "score": 0.8}
+    options: ClassVar[tuple[str, ...]] = ("overlap",)
 
     def settings(self, options: Options, public: Public) -> Settings:
         """Fill in defaults from public quantities."""
@@ -181,7 +182,7 @@ class Ipw(Kernel):
             overlap = 0.0 if math.isinf(public.epsilon) else _DEFAULT_OVERLAP
         variances = options.split is None or "variances" in options.split
         model = options.propensity
-        if isinstance(model, Objective) and model.penalty is None:
+        if isinstance(model, Objective) and model.penalty is model.relative_penalty is None:
             model = replace(model, relative_penalty=_RELATIVE_PENALTY)
         return options.resolved(propensity=model, overlap=overlap, variances=variances)
 
