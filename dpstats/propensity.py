@@ -336,10 +336,10 @@ class Known:
         if (self.probability is None) == (self.column is None):
             raise DPStatsError("`propensity` Known needs either `probability` or `column`")
         p = self.probability
-        if p is not None and not (_is_number(p) and 1e-6 <= p <= 1.0 - 1e-6):
-            raise DPStatsError(
-                f"`propensity` must be a probability in [0.000001, 0.999999]; got {p!r}"
-            )
+        if p is not None and not (_is_number(p) and 0.0 < p < 1.0):
+            raise DPStatsError(f"`propensity` must be a probability in (0, 1); got {p!r}")
+        if p is not None and not 1e-9 <= p <= 1.0 - 1e-9:
+            raise DPStatsError(f"`propensity` must be at least 1e-9 away from 0 and 1; got {p!r}")
         if self.column is not None and not isinstance(self.column, str):
             raise DPStatsError(f"`propensity` column must be a name; got {self.column!r}")
 
