@@ -214,7 +214,7 @@ class ReportTable(SimpleTable):  # type: ignore[misc]
 
     def _panels(self, width: int) -> list[tuple[list[int], list[int]]]:
         """Columns and their widths for each panel that fits into `width`."""
-        natural = self._natural()
+        natural = [max(wide, 1) for wide in self._natural()]
         most = [18 if j in self.stubs and len(self.stubs) > 1 else 24 if j in self.stubs else 16
                 for j in range(len(natural))]  # fmt: skip
         floor = [min(wide, limit) for wide, limit in zip(natural, most, strict=True)]
