@@ -1,0 +1,1 @@
+"""Synthetic control: panel -> data -> model -> kernel -> results."""

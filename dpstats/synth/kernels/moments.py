@@ -1,0 +1,537 @@
+"""Synthetic control as a regression across donors, from two noisy sums of outer products."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from dpstats.errors import DPStatsError
+from dpstats.privacy.calibration import gaussian_dp_level
+from dpstats.synth.kernels.base import Errors, Kernel, Parts, Public, Settings, Shares
+from dpstats.synth.kernels.paths import Residuals, cosines, persistence, typical_deviation
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dpstats.privacy.accounting import Release
+    from dpstats.privacy.mechanisms import Mechanisms, NoiseKind
+    from dpstats.privacy.noise import FloatArray
+    from dpstats.synth.kernels.base import Panel
+
+__all__ = ["Design", "Moments", "MomentsReleased", "design_of"]
+
+# measured choices; errors are flat around them
+ROUNDS = {"directions": 0.3, "moments": 0.7}
+_SHRINK = 0.3
+_TARGET_SHARE = 0.3
+_EDGE_SHARE = 0.3
+_INFLATION = 0.625
+_SMALLEST_BASIS = 6
+# the edge of the spectrum of a difference of two square Wishart matrices is this times its size
+_WISHART_EDGE = 3.33
+_BLOCK = 2048
+# distinct releases in a bootstrap; targets are drawn anew for every draw
+_RELEASES = 250
+_ROW_BITS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """What is decided from public quantities alone.
+
+    Attributes
+    ----------
+    level : float
+        mu of Gaussian differential privacy, or epsilon; inf without noise.
+    pure : bool
+        Whether delta = 0.
+    pre_basis, post_basis : int
+        q0 and q1, the number of cosines.
+    """
+
+    level: float
+    pure: bool
+    pre_basis: int
+    post_basis: int
+
+    @property
+    def size(self) -> int:
+        """Rows of the released matrices: the constant, q0 and q1."""
+        return 1 + self.pre_basis + self.post_basis
+
+    @property
+    def last_level(self) -> float:
+        """Level of the second round."""
+        share = ROUNDS["moments"]
+        return self.level * (share if self.pure else math.sqrt(share))
+
+    def entry_sd(self) -> float:
+        """Noise sd of an off-diagonal entry in the second round."""
+        return _entry_sd(self.size, self.last_level, self.pure)
+
+    def edge(self) -> float:
+        """Edge of the spectrum of the second round's noise."""
+        return _edge(self.size, self.last_level, self.pure)
+
+
+def design_of(public: Public) -> Design:
+    """Choose the bases: the noise edge of the last round at most .3 n, between 6 and T - 1."""
+    before, periods = public.pre_periods, public.periods
+    after = periods - before
+    pure = public.delta == 0.0
+    if math.isinf(public.epsilon):
+        return Design(math.inf, pure, before - 1, after)
+    level = public.epsilon if pure else gaussian_dp_level(public.epsilon, public.delta)
+    share = ROUNDS["moments"]
+    room = _EDGE_SHARE * public.n * level
+    wished = room * share / _WISHART_EDGE - 0.5 if pure else share * (room / 2.0) ** 2
+    q = min(max(int(min(wished, periods)), _SMALLEST_BASIS), periods - 1)
+    if q == periods - 1:
+        return Design(level, pure, before - 1, after)
+    q1 = min(max(2, round(q * after / periods)), after, q - 1)
+    return Design(level, pure, max(min(q - q1, before - 1), 1), max(q1, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """Loadings behind a released matrix; a leading axis where there are several.
+
+    Attributes
+    ----------
+    bulk : ndarray
+        tau: the level of the eigenvalues that no direction explains.
+    edge : ndarray
+        e: below it an eigenvalue is taken for noise.
+    eigenvalues, strengths, vectors : ndarray
+        w, eta (shrunk, zero below the edge) and V.
+    loadings : ndarray
+        L, shape (..., Q, Q); columns of directions that were not found are zero.
+    """
+
+    bulk: FloatArray
+    edge: FloatArray
+    eigenvalues: FloatArray
+    strengths: FloatArray
+    vectors: FloatArray
+    loadings: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class MomentsReleased:
+    """Released numbers of `Moments`.
+
+    Attributes
+    ----------
+    matrix : ndarray
+        Shape (Q, Q): the noisy sum of the second round.
+    metric : ndarray
+        Shape (Q, Q): M, learned from the first round.
+    n, periods, pre_periods : int
+    pre_basis, post_basis : int
+        q0 and q1.
+    constant : float
+        s, the constant coordinate (public).
+    entry_sd, noise_edge : float
+        Noise sd of an off-diagonal entry of `matrix`, and the edge of the noise's spectrum.
+    level : float
+        mu or epsilon of the second round; inf without noise.
+    kind : {"laplace", "gaussian"}
+    deviation : float
+        Root mean square of the (public) targets about their pre-period means.
+    records : tuple of Release
+    """
+
+    matrix: FloatArray
+    metric: FloatArray
+    n: int
+    periods: int
+    pre_periods: int
+    pre_basis: int
+    post_basis: int
+    constant: float
+    entry_sd: float
+    noise_edge: float
+    level: float
+    kind: NoiseKind
+    deviation: float
+    records: tuple[Release, ...]
+
+    @property
+    def exact(self) -> bool:
+        """Whether nothing was added (`eps=inf`)."""
+        return math.isinf(self.level)
+
+    @property
+    def any_target(self) -> bool:
+        """True: the released sums serve any target outside the donor pool."""
+        return True
+
+    @property
+    def directions(self) -> int:
+        """Number of directions found above the noise; 0 means that donors taught nothing."""
+        return int((self._fit().strengths > 0.0).sum())
+
+    def predict(self, targets: FloatArray) -> FloatArray:
+        """Return counterfactual paths, shape (g, T); before the intervention the fit."""
+        before = targets[:, : self.pre_periods]
+        path, residuals = self._paths(self._fit(), before)
+        ahead = np.arange(1, self.periods - self.pre_periods + 1)
+        carried = residuals[:, -1:] * persistence(residuals)[:, None] ** ahead
+        path[:, self.pre_periods :] += carried
+        return path
+
+    def placebo(self, targets: FloatArray, pre_periods: int) -> FloatArray:
+        """Return counterfactual paths with an intervention after `pre_periods` periods, free."""
+        fit = self._fit()
+        lines = self._lines(fit.loadings)
+        lines = lines - lines[:pre_periods].mean(axis=0)
+        basis = cosines(pre_periods, pre_periods - 1, constant=False)
+        upper = np.vstack([fit.loadings[:1], basis.T @ lines[:pre_periods]])
+        solution = _score_map(upper, self._weights(fit.bulk, pre_periods))
+        before = targets[:, :pre_periods]
+        mean = before.mean(axis=1, keepdims=True)
+        scores = _coordinates(before - mean, basis, self.constant) @ solution.T
+        path = mean + scores @ lines.T
+        residuals = before - path[:, :pre_periods]
+        ahead = np.arange(1, self.periods - pre_periods + 1)
+        path[:, pre_periods:] += residuals[:, -1:] * persistence(residuals)[:, None] ** ahead
+        return path
+
+    def weights(self) -> None:
+        """Return None: no donor weight is released."""
+        return
+
+    def noise_sd(self) -> float:
+        """Return the size of what a direction just below the noise edge may hide (public)."""
+        return self.deviation * math.sqrt(min(1.0, self.noise_edge / self.n))
+
+    def errors(
+        self, target: FloatArray, draws: int, rng: np.random.Generator, parts: Parts
+    ) -> Errors:
+        """Simulate errors by a parametric bootstrap of target and release.
+
+        Notes
+        -----
+        The world is the released factor model with unbiased strengths; the target's scores and
+        residuals are drawn around what was fitted; the second release is drawn anew. Errors are
+        then inflated by a factor that the release itself shows (what it holds, unbiasedly, of the
+        directions that fell below the edge). The metric of the first round is kept fixed.
+        """
+        fit = self._fit()
+        before = target[None, : self.pre_periods]
+        _, residuals = self._paths(fit, before)
+        top = 1 + self.pre_basis
+        upper = fit.loadings[:top]
+        weights = self._weights(fit.bulk, top)
+        solution = _score_map(upper, weights)
+        model = Residuals.of(residuals[0], self.periods, float(np.trace(solution @ upper)))
+        basis = cosines(self.pre_periods, self.pre_basis, constant=False)
+        mean = before.mean(axis=1, keepdims=True)
+        scores = np.tile(
+            (_coordinates(before - mean, basis, self.constant) @ solution.T)[0], (draws, 1)
+        )
+        noise = np.zeros((draws, self.periods))
+        if parts != "privacy":
+            size = len(self.matrix)
+            inner = np.eye(size) + (upper.T / weights) @ upper
+            root = np.linalg.cholesky(np.linalg.inv(inner))
+            spread = model.spread(draws, rng)
+            sd = math.sqrt(model.variance / weights[-1])
+            normals = rng.standard_normal((draws, size))
+            scores = scores + sd * spread[:, None] * (normals @ root.T)
+            noise = model.draw(spread, rng)
+        drawn = scores @ self._lines(fit.loadings).T + noise
+        found = (
+            fit if parts == "sampling" else self._released_again(fit, min(draws, _RELEASES), rng)
+        )
+        errors = self._predict_each(found, drawn[:, : self.pre_periods])
+        errors -= drawn[:, self.pre_periods :]
+        if parts == "privacy":
+            # the target is what the release says, without residuals: only the noise is left
+            errors -= self._predict_each(fit, drawn[:, : self.pre_periods])
+            errors += drawn[:, self.pre_periods :]
+            return Errors(errors, errors.mean(axis=1))
+        every, mean_only = self._inflation(fit, solution)
+        return Errors(every * errors, mean_only * errors.mean(axis=1))
+
+    def _fit(self) -> _Fit:
+        return _decompose(self.matrix, self.metric, self.noise_edge, self.n)
+
+    def _weights(self, bulk: FloatArray, size: int) -> FloatArray:
+        return _noise_weights(bulk, self.entry_sd, self.n, size)
+
+    def _lines(self, loadings: FloatArray) -> FloatArray:
+        """Return loadings on the time axis, shape (..., T, Q)."""
+        top = 1 + self.pre_basis
+        after = self.periods - self.pre_periods
+        pre = cosines(self.pre_periods, self.pre_basis, constant=False) @ loadings[..., 1:top, :]
+        post = cosines(after, self.post_basis, constant=True) @ loadings[..., top:, :]
+        return np.concatenate([pre, post], axis=-2)
+
+    def _paths(self, fit: _Fit, before: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return fitted paths, (g, T), and pre-period residuals."""
+        mean = before.mean(axis=1, keepdims=True)
+        top = 1 + self.pre_basis
+        basis = cosines(self.pre_periods, self.pre_basis, constant=False)
+        solution = _score_map(fit.loadings[:top], self._weights(fit.bulk, top))
+        scores = _coordinates(before - mean, basis, self.constant) @ solution.T
+        path = mean + scores @ self._lines(fit.loadings).T
+        return path, before - path[:, : self.pre_periods]
+
+    def _predict_each(self, fit: _Fit, before: FloatArray) -> FloatArray:
+        """Predict post-periods of each drawn target from the releases in turn."""
+        draws, top = len(before), 1 + self.pre_basis
+        loadings = fit.loadings if fit.loadings.ndim == 3 else fit.loadings[None]
+        solution = _score_map(loadings[:, :top], self._weights(np.atleast_1d(fit.bulk), top))
+        # from coordinates straight to the path
+        linear = self._lines(loadings) @ solution
+        mean = before.mean(axis=1, keepdims=True)
+        basis = cosines(self.pre_periods, self.pre_basis, constant=False)
+        coordinates = _coordinates(before - mean, basis, self.constant)
+        path = np.empty((draws, self.periods))
+        for i, one in enumerate(linear):
+            path[i :: len(linear)] = coordinates[i :: len(linear)] @ one.T
+        path += mean
+        residuals = before - path[:, : self.pre_periods]
+        ahead = np.arange(1, self.periods - self.pre_periods + 1)
+        carried = residuals[:, -1:] * persistence(residuals)[:, None] ** ahead
+        return path[:, self.pre_periods :] + carried
+
+    def _released_again(self, fit: _Fit, draws: int, rng: np.random.Generator) -> _Fit:
+        """Draw the second release again, from strengths freed of the noise in them."""
+        if self.exact:
+            return fit
+        w, e, q = fit.eigenvalues, float(fit.edge), len(self.matrix)
+        root = np.sqrt(np.maximum(w * w - e * e, 0.0))
+        size = np.where(fit.strengths > 0.0, (w + root) / 2.0, 0.0)
+        world = (fit.vectors * size) @ fit.vectors.T
+        world = world + float(fit.bulk) * self.metric @ _without_constant(q) @ self.metric
+        noise = _noise_matrices(q, self.level, self.kind == "laplace", draws, rng)
+        return _decompose(world + noise, self.metric, self.noise_edge, self.n)
+
+    def _inflation(self, fit: _Fit, solution: FloatArray) -> tuple[float, float]:
+        """Return the factors for what fell below the edge: of periods and of their mean."""
+        top = 1 + self.pre_basis
+        after = self.periods - self.pre_periods
+        rest = np.hstack([-fit.loadings[top:] @ solution, np.eye(self.post_basis)])
+        mean = cosines(after, self.post_basis, constant=True).mean(axis=0)[None] @ rest
+        factors = []
+        for rows in (rest, mean):
+            whitened = np.linalg.solve(self.metric, rows.T)
+            form = whitened @ whitened.T
+            seen = float(np.sum(form * self.matrix))
+            seen += _INFLATION * math.sqrt(2.0) * self.entry_sd * float(np.linalg.norm(form))
+            explained = float(np.sum((rows @ fit.loadings) ** 2))
+            explained += float(fit.bulk) * float(np.sum(rows[:, 1:] ** 2))
+            factors.append(math.sqrt(max(1.0, seen / max(explained, 1e-9))))
+        return factors[0], factors[1]
+
+
+class Moments(Kernel):
+    r"""A factor model of the donors, released once; every target is then free.
+
+    Notes
+    -----
+    Each donor's row (a public constant, then its series less its own pre-period mean, in cosines)
+    is divided by its Euclidean norm, so a row counts with its direction only: no bounds are needed
+    and the noise does not depend on the data's scale. The noisy sum of outer products is released
+    twice; the directions found in the first round are shrunk before rows are normalised for the
+    second, so that weak ones come out. Directions are eigenvectors above the known edge of the
+    noise, their strengths shrunk. A target's scores follow from its public pre-period, the
+    prediction from them; what persists of its residual is carried forward.
+
+    *Privacy.* Given the target, s and M, a normalised row is a function of its own donor and at
+    most 1 long (entries are cut towards zero to a public grid, on which sums are exact); the two
+    sums are a release of `Mechanisms.gram_rounds`, where the proofs are. Replacing one donor
+    changes one row. All that follows is post-processing.
+    """
+
+    name: ClassVar[str] = "moments"
+    title: ClassVar[str] = "Synthetic control by noisy moments of the donors"
+    private: ClassVar[bool] = True
+
+    def settings(
+        self, penalty: float | None, options: Mapping[str, Any], public: Public
+    ) -> Settings:
+        """Refuse what has no meaning here."""
+        if penalty is not None:
+            raise DPStatsError("`penalty` has no meaning for method 'moments'; leave it out")
+        if options:
+            raise DPStatsError(f"method 'moments' has no option {', '.join(map(repr, options))}")
+        return Settings(None, "projection", False, {})
+
+    def shares(self, settings: Settings, public: Public) -> Shares:
+        """Return the one release."""
+        return {"moments": 1.0}
+
+    def constants(self, settings: Settings, public: Public) -> tuple[tuple[str, str], ...]:
+        """Return sizes of the bases and the shares of the rounds."""
+        design = design_of(public)
+        unit = "eps" if design.pure else "mu^2"
+        return (
+            ("cosines before, after", f"{design.pre_basis}, {design.post_basis}"),
+            (f"share of {unit}: directions, moments", "0.3, 0.7"),
+        )
+
+    def run(self, panel: Panel, settings: Settings, mechanisms: Mechanisms) -> MomentsReleased:
+        """Release the two sums."""
+        n, periods = panel.donors.shape
+        before = panel.pre_periods
+        pure = mechanisms.kind == "laplace"
+        cost = None if mechanisms.source is None else mechanisms.costs["moments"]
+        public = Public(
+            n,
+            periods,
+            before,
+            math.inf if cost is None else cost.epsilon,
+            0.0 if cost is None or pure else cost.delta,
+            False,
+        )
+        design = design_of(public)
+        constant = _TARGET_SHARE * typical_deviation(panel.targets, before)
+        bits = min(_ROW_BITS, (52 - n.bit_length()) // 2)
+
+        def statistic(released: tuple[FloatArray, ...]) -> FloatArray:
+            metric = np.eye(design.size)
+            if released:
+                metric = _learned_metric(released[0], design, n)
+            return _gram(panel.donors, before, design, constant, metric, bits)
+
+        grams = mechanisms.gram_rounds("moments", ROUNDS, statistic, rows=n, lattice=-2 * bits)
+        level = grams.levels[-1]
+        return MomentsReleased(
+            grams.values[-1],
+            _learned_metric(grams.values[0], design, n),
+            n,
+            periods,
+            before,
+            design.pre_basis,
+            design.post_basis,
+            constant,
+            _entry_sd(design.size, level, pure),
+            _edge(design.size, level, pure),
+            level,
+            mechanisms.kind,
+            constant / _TARGET_SHARE / math.sqrt(before),
+            grams.records,
+        )
+
+
+def _gram(
+    donors: FloatArray,
+    before: int,
+    design: Design,
+    constant: float,
+    metric: FloatArray,
+    bits: int,
+) -> FloatArray:
+    """Return the exact sum of outer products of normalised rows, multiples of 4**-bits."""
+    n, periods = donors.shape
+    pre = cosines(before, design.pre_basis, constant=False) @ metric[1 : 1 + design.pre_basis]
+    post = cosines(periods - before, design.post_basis, constant=True)
+    basis = np.vstack([pre, post @ metric[1 + design.pre_basis :]])
+    total = np.zeros((design.size, design.size))
+    # a hair below one, so that no rounding makes a row longer than one
+    grid = math.ldexp(1.0 - 2.0**-40, bits)
+    for start in range(0, n, _BLOCK):
+        block = donors[start : start + _BLOCK]
+        largest = np.maximum(np.maximum(block.max(axis=1), -block.min(axis=1)), constant)
+        largest[largest == 0.0] = 1.0
+        scaled = block / largest[:, None]
+        scaled -= scaled[:, :before].mean(axis=1, keepdims=True)
+        rows = scaled @ basis
+        rows += np.outer(constant / largest, metric[0])
+        # a constant donor under a target without variation leaves rounding errors: not a direction
+        length = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+        length[length < 1e-13] = math.inf
+        rows *= (grid / length)[:, None]
+        np.trunc(rows, out=rows)
+        total += rows.T @ rows
+    return np.ldexp(total, -2 * bits)
+
+
+def _without_constant(size: int) -> FloatArray:
+    j = np.eye(size)
+    j[0, 0] = 0.0
+    return j
+
+
+def _entry_sd(size: int, level: float, pure: bool) -> float:
+    return math.sqrt(2.0 * (size + 1.0)) / level if pure else 1.0 / level
+
+
+def _edge(size: int, level: float, pure: bool) -> float:
+    return (_WISHART_EDGE * (size + 0.5) if pure else 2.0 * math.sqrt(size)) / level
+
+
+def _bulk(values: FloatArray, edge: float, n: int) -> tuple[FloatArray, FloatArray]:
+    """Return tau and e from ascending eigenvalues, shape (..., Q)."""
+    size = values.shape[-1]
+    level = np.median(values, axis=-1)
+    limit = level
+    for _ in range(100):
+        limit = np.sqrt(edge**2 + 4.0 * size * np.maximum(level, 0.0) ** 2 / n)
+        below = values <= (level + limit)[..., None]
+        count = below.sum(axis=-1)
+        mean = np.where(below, values, 0.0).sum(axis=-1) / np.maximum(count, 1)
+        moved = np.where(count > 0, mean, values[..., 0])
+        done = np.abs(moved - level) <= 1e-9 * np.maximum(np.abs(level), 1e-9)
+        if np.all(done):
+            break
+        level = np.where(done, level, moved)
+    return np.maximum(level, 0.0), limit
+
+
+def _decompose(matrix: FloatArray, metric: FloatArray, edge: float, n: int) -> _Fit:
+    size = matrix.shape[-1]
+    bulk, limit = _bulk(np.asarray(np.linalg.eigvalsh(matrix), dtype=np.float64), edge, n)
+    floor = metric @ _without_constant(size) @ metric
+    w, vectors = np.linalg.eigh(matrix - bulk[..., None, None] * floor)
+    e = limit[..., None]
+    # without noise and with an exact factor model the edge is zero up to rounding
+    found = w > np.maximum(e, 1e-12 * n)
+    strengths = np.where(found, np.sqrt(np.maximum(w * w - e * e, 0.0)), 0.0)
+    loadings = np.linalg.solve(metric, vectors * np.sqrt(strengths)[..., None, :])
+    return _Fit(bulk, limit, w, strengths, vectors, loadings)
+
+
+def _learned_metric(matrix: FloatArray, design: Design, n: int) -> FloatArray:
+    share = ROUNDS["directions"]
+    level = design.level * (share if design.pure else math.sqrt(share))
+    edge = _edge(design.size, level, design.pure)
+    fit = _decompose(matrix, np.eye(design.size), edge, n)
+    reference = max(_SHRINK * float(fit.edge) + float(fit.bulk), 1e-9 * n)
+    shrink = np.sqrt(reference / (reference + fit.strengths))
+    return np.asarray((fit.vectors * shrink) @ fit.vectors.T)
+
+
+def _noise_weights(bulk: FloatArray, entry_sd: float, n: int, size: int) -> FloatArray:
+    """Return the diagonal of D, shape (..., size)."""
+    sd = np.maximum(entry_sd, np.maximum(bulk / n, 1e-9 * n))
+    weights = np.repeat((bulk + sd)[..., None], size, axis=-1)
+    weights[..., 0] = sd
+    return weights
+
+
+def _score_map(upper: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return H, shape (..., Q, size): scores are H times the coordinates."""
+    scaled = np.swapaxes(upper, -1, -2) / weights[..., None, :]
+    return np.asarray(np.linalg.solve(np.eye(upper.shape[-1]) + scaled @ upper, scaled))
+
+
+def _coordinates(deviations: FloatArray, basis: FloatArray, constant: float) -> FloatArray:
+    return np.hstack([np.full((len(deviations), 1), constant), deviations @ basis])
+
+
+def _noise_matrices(
+    size: int, level: float, pure: bool, draws: int, rng: np.random.Generator
+) -> FloatArray:
+    if pure:
+        first, second = rng.standard_normal((2, draws, size, size + 1))
+        return np.asarray((first @ first.swapaxes(1, 2) - second @ second.swapaxes(1, 2)) / level)
+    half = np.triu(rng.standard_normal((draws, size, size)), 1)
+    diagonal = math.sqrt(2.0) * rng.standard_normal((draws, size))
+    return (half + half.swapaxes(1, 2) + diagonal[:, :, None] * np.eye(size)) / level
