@@ -174,9 +174,9 @@ def read_schema(
         )
     if known == treat:
         raise DPStatsError(f"`propensity` must not be the treatment; got {known!r} for both")
-    _check_treat(data[treat].dtype, treat, treated)
+    _check_treat(data[treat].dtype, treat, treated, declared.get(treat))
     used = {name: kinds[name] for name in _formula_columns(roles)}
-    source, terms = _check_bounds(bounds, used, roles)
+    source, terms = _check_bounds(bounds, used, roles, list(data.columns))
     unbounded = _unbounded(roles, used, source, terms) if private else ()
     return Schema(formula, roles, used, source, terms, unbounded)
 
@@ -395,7 +395,7 @@ def _check_column(data: pd.DataFrame, argument: str, name: Any) -> None:
         raise DPStatsError(f"`{argument}` must name one column; `data` has {name!r} more than once")
 
 
-def _check_treat(dtype: Any, treat: str, treated: Any) -> None:
+def _check_treat(dtype: Any, treat: str, treated: Any, levels: tuple[Any, ...] | None) -> None:
     """Refuse treatment columns by dtype, before any value is read."""
     import pandas as pd
 
@@ -405,6 +405,14 @@ def _check_treat(dtype: Any, treat: str, treated: Any) -> None:
             raise DPStatsError(f"`treated` must be one level of {treat!r}; got {treated!r}")
         if isinstance(dtype, pd.CategoricalDtype) and treated not in dtype.categories:
             raise DPStatsError(f"`treated` must be a declared level of {treat!r}; got {treated!r}")
+        if levels is not None and treated not in levels:
+            raise DPStatsError(f"`treated` must be a declared level of {treat!r}; got {treated!r}")
+        numbers = pd.api.types.is_numeric_dtype(dtype)
+        texts = pd.api.types.is_string_dtype(dtype) and not pd.api.types.is_object_dtype(dtype)
+        if (numbers and isinstance(treated, str)) or (texts and not isinstance(treated, str)):
+            raise DPStatsError(
+                f"`treated` must be a level of {treat!r}, which has dtype {dtype}; got {treated!r}"
+            )
         return
     if isinstance(dtype, pd.CategoricalDtype):
         if not set(dtype.categories) <= {0, 1}:
@@ -416,7 +424,10 @@ def _check_treat(dtype: Any, treat: str, treated: Any) -> None:
 
 
 def _check_bounds(
-    bounds: Mapping[str, Any] | None, kinds: Mapping[str, ColumnKind], roles: Roles
+    bounds: Mapping[str, Any] | None,
+    kinds: Mapping[str, ColumnKind],
+    roles: Roles,
+    columns: Sequence[Any],
 ) -> tuple[dict[str, Interval], dict[str, Interval]]:
     if bounds is not None and not hasattr(bounds, "items"):
         raise BoundsError(
@@ -427,6 +438,7 @@ def _check_bounds(
         names |= set(roles.propensity.term_names())
     source: dict[str, Interval] = {}
     terms: dict[str, Interval] = {}
+    strangers: list[str] = []
     for name, value in (bounds or {}).items():
         if name in kinds:
             if kinds[name].kind == "categorical":
@@ -438,7 +450,24 @@ def _check_bounds(
                 source[name] = interval
         elif name in names:
             terms[name] = check_interval(name, value)
+        elif isinstance(name, str) and name not in columns:
+            strangers.append(name)
+    missing = [
+        name for name, kind in kinds.items() if kind.kind == "numeric" and name not in source
+    ]
+    for name in strangers:
+        # a key of no column is ignored, but not one that is a slip for a column without bounds
+        near = [column for column in missing if _alike(column.lower(), name.lower())]
+        if near:
+            raise BoundsError(
+                f"`bounds` must name columns of `data` or terms of the formula; got {name!r} "
+                f"(near matches: {_list(near)})"
+            )
     return source, terms
+
+
+def _alike(a: str, b: str) -> bool:
+    return difflib.SequenceMatcher(None, a, b).ratio() > 0.8
 
 
 def _unbounded(

@@ -130,12 +130,18 @@ class ATEResults(PrivateResults):
         DPStatsError
             If the release does not serve it.
         """
-        if name not in self.facts.estimands:
+        wanted = name.lower() if isinstance(name, str) else name
+        if wanted not in self.facts.estimands:
+            advice = (
+                f": call dp_ate with estimand={name!r}, at the cost of a new release"
+                if wanted in ESTIMANDS
+                else ""
+            )
             raise DPStatsError(
                 f"`name` must be {' or '.join(self.facts.estimands)} for this release; "
-                f"got {name!r}: call dp_ate with estimand={name!r}, at the cost of a new release"
+                f"got {name!r}{advice}"
             )
-        return ATEResults(replace(self.facts, estimand=name), self.released, self.privacy)
+        return ATEResults(replace(self.facts, estimand=wanted), self.released, self.privacy)
 
     @property
     def blocks(self) -> pd.DataFrame:
@@ -223,7 +229,7 @@ class ATEResults(PrivateResults):
             ("Delta:", format_budget(privacy.delta)),
         ]
         right = [
-            ("Method:", facts.title),
+            ("Method:", self._title()),
             ("Propensity:", facts.propensity),
             *((f"{name}:", value) for name, value in facts.constants),
             ("Std. error, privacy:", f"{self.noise_sd():.4g}"),
@@ -244,6 +250,13 @@ class ATEResults(PrivateResults):
             banner=banner,
         )
 
+    def _one_block(self) -> bool:
+        raw = getattr(self.released, "raw", None)
+        return raw is not None and raw.shape[-1] == 1
+
+    def _title(self) -> str:
+        return "Difference in means (one block)" if self._one_block() else self.facts.title
+
     def _notes(self) -> tuple[str, ...]:
         facts, privacy = self.facts, self.privacy
         notes = [privacy.statement()]
@@ -260,16 +273,18 @@ class ATEResults(PrivateResults):
                 " They take the released propensities as given: confounding left within blocks, "
                 "by noise in the propensities or by clipping is not in them."
             )
-            if facts.propensity.startswith("none"):
+            if facts.propensity.startswith(("none", "known")):
                 given = ""
             notes.append(
                 "Standard errors and intervals cover sampling and privacy noise (parametric "
-                f"bootstrap of the release, {DRAWS} draws).{given}"
+                f"bootstrap of the release, {DRAWS} draws; P>|z| inverts the interval, so it is "
+                f"never below 1/{DRAWS + 1}). The two standard errors above are those of either "
+                f"source alone and need not add up.{given}"
             )
         else:
             notes.append("Standard errors take the fitted propensities as given.")
         notes += getattr(self.released, "notes", list)()
-        if not facts.propensity.startswith("none"):
+        if not facts.propensity.startswith("none") and not self._one_block():
             notes.append(
                 f"{ESTIMANDS[facts.estimand].capitalize()} of {facts.treat} on {facts.outcome}, "
                 "under unconfoundedness given the covariates and overlap."

@@ -131,6 +131,11 @@ class PrivacyRecord:
             columns=[field.name for field in fields(Release)],
         )
 
+    def __str__(self) -> str:
+        if not self.records:
+            return self.statement()
+        return f"{self.statement()}\n\n{self.releases.to_string(index=False)}"
+
     def statement(self) -> str:
         """Say in a few sentences what was guaranteed."""
         if math.isinf(self.epsilon):

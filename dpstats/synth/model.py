@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -40,8 +41,6 @@ from dpstats.synth.kernels.base import Panel, Public
 from dpstats.synth.results import PanelFacts, SynthResults
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import pandas as pd
 
     from dpstats.privacy.accounting import Ledger, Release
@@ -68,7 +67,7 @@ def dp_synth(
     delta: float = 0.0,
     method: str = "moments",
     noise: NoiseKind | None = None,
-    bounds: tuple[float, float] | None = None,
+    bounds: tuple[float, float] | Mapping[str, tuple[float, float]] | None = None,
     penalty: float | None = None,
     split: Mapping[str, float] | None = None,
     missing: Literal["raise", "keep"] = "raise",
@@ -176,6 +175,9 @@ def dp_synth(
         wide=wide,
         keep=missing == "keep",
     )
+    if isinstance(bounds, Mapping) and set(bounds) == {cells.outcome}:
+        # as `dp_ate` takes them
+        bounds = bounds[cells.outcome]
     interval = None if bounds is None else check_interval(cells.outcome, bounds)
     if not call.private:
         _check_exact(cells, interval)

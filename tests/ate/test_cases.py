@@ -516,7 +516,7 @@ def test_published_split(estimate, frame, method, noise):
 
 @pytest.mark.parametrize("drop", ["", "propensity"])
 def test_split_with_bounds_and_known_propensity(estimate, drop):
-    from conftest import make_frame
+    from frames import make_frame
 
     frame = make_frame(20_000)
     split = {"bounds": 0.2, "propensity": 0.2, "score": 0.6}
@@ -567,7 +567,7 @@ def test_published_blocks(estimate, frame):
     for eps, expected in ((1.0, 3), (0.25, 3)):
         result = estimate(frame, blocks="published", eps=eps, min_count=1.5)
         assert len(result.blocks) == expected
-    from conftest import make_frame
+    from frames import make_frame
 
     # min(max(5, floor(20 eps)), max(3, floor((n/1000 + (eps - .25)/.25)/2)))
     large = make_frame(12_000)
@@ -613,7 +613,7 @@ def test_a_call_is_charged_once(attempt, frame, method, noise):
 
 
 def test_a_refused_charge_draws_no_noise(frame, bounds, method, monkeypatch):
-    from conftest import FakeLedger
+    from frames import FakeLedger
 
     import dpstats.ate.model as model
 
@@ -744,7 +744,7 @@ def test_utility_warning_where_the_noise_swamps_the_range(frame, bounds, name):
 
 @pytest.mark.parametrize("name", ["blocking", "ipw", "diff_means"])
 def test_no_utility_warning_where_there_is_enough_data(bounds, name):
-    from conftest import make_frame
+    from frames import make_frame
 
     frame = make_frame(20_000)
     assert caught(frame, bounds, 1.0, method=name) == []
@@ -752,7 +752,7 @@ def test_no_utility_warning_where_there_is_enough_data(bounds, name):
 
 
 def test_the_shortest_call_spends_exactly_eps(frame):
-    from conftest import make_frame
+    from frames import make_frame
 
     data = make_frame(20_000)
     result = dp.dp_ate("y ~ x1 + x2", treat="w", data=data, eps=1)

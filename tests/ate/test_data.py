@@ -637,7 +637,7 @@ def test_bounds_of_terms(estimate, frame, bounds, method):
 
 
 def test_unknown_bounds_are_found_privately(estimate, method):
-    from conftest import make_frame
+    from frames import make_frame
 
     frame = make_frame(20_000)
     result = estimate(frame, method=method, bounds=None)

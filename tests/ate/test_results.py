@@ -110,7 +110,7 @@ def test_pvalues_invert_intervals(null_results, alpha, seed, which):
 
 @pytest.fixture(scope="module")
 def null_results(estimate):
-    from conftest import make_frame
+    from frames import make_frame
 
     frame = make_frame(300)
     frame["y"] = frame["x2"] + 0.3 * frame["w"]
@@ -406,7 +406,7 @@ def test_a_pickle_holds_the_three_parts_only(result):
 @pytest.mark.parametrize("name", METHODS)
 def test_round_trip_of_odd_contents(estimate, frame, name, tmp_path):
     """Private bounds, levels that are not text, every estimand."""
-    from conftest import make_frame
+    from frames import make_frame
 
     large = make_frame(20_000)
     day = large["g"].map({"a": "2020-01-01", "b": "2021-01-01", "c": "2022-01-01"})
@@ -471,7 +471,7 @@ def gaussian_delta(shift, epsilon):
 @pytest.mark.parametrize("propensity", PROPENSITIES)
 @pytest.mark.parametrize("estimand", ["ate", "att"])
 def test_the_budget_is_spent_exactly(estimate, method, noise, propensity, estimand, private_bounds):
-    from conftest import make_frame
+    from frames import make_frame
 
     frame = make_frame(12_000 if private_bounds else 300)
     options = {"bounds": None} if private_bounds else {}

@@ -230,19 +230,30 @@ class CellsReleased:
 
     def notes(self) -> list[str]:
         """Return what a reader of the estimate must know."""
+        notes = []
+        arms = self.found("ate").counts.sum(axis=1)
+        unsure = 3.0 * math.sqrt(self.raw.shape[-1] * self.cells(self.raw).count_variance)
+        for arm, size in zip(("control", "treated"), arms, strict=True):
+            if not self.exact and size < unsure:
+                notes.append(
+                    f"The noisy number of {arm} rows cannot be told from zero: the estimate says "
+                    "nothing. Check `treat` and `treated`."
+                )
         if self.raw.shape[-1] == 1:
             return [
+                *notes,
                 "One block: the estimate is the difference in means. Nothing was adjusted for "
                 "covariates and no budget was spent on them, so it is causal only if treatment "
-                "was randomised."
+                "was randomised.",
             ]
         effects = self.found("ate").effects
         if self.smooth and not self.exact and float(np.ptp(effects)) < 1e-9 * self.half_width:
             return [
+                *notes,
                 "No difference between the effects of the blocks could be told from noise: they "
-                "share one effect, so ATE, ATT and ATC coincide."
+                "share one effect, so ATE, ATT and ATC coincide.",
             ]
-        return []
+        return notes
 
     def diagnostics(self) -> list[tuple[str, str, str]]:
         """Return readings of the noisy cells."""

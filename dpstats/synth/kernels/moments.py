@@ -314,6 +314,8 @@ class MomentsReleased:
 
     def _inflation(self, fit: _Fit, solution: FloatArray) -> tuple[float, float]:
         """Return the factors for what fell below the edge: of periods and of their mean."""
+        if self.exact:
+            return 1.0, 1.0
         top = 1 + self.pre_basis
         after = self.periods - self.pre_periods
         rest = np.hstack([-fit.loadings[top:] @ solution, np.eye(self.post_basis)])
@@ -337,7 +339,9 @@ class Moments(Kernel):
     -----
     Each donor's row (a public constant, then its series less its own pre-period mean, in cosines)
     is divided by its Euclidean norm, so a row counts with its direction only: no bounds are needed
-    and the noise does not depend on the data's scale. The noisy sum of outer products is released
+    and the noise does not depend on the data's scale. It is meant for hundreds of donors and more:
+    with as few donors as periods it finds little even without noise (`eps=inf`), where "output"
+    (ridge) and "simplex" are the methods to use. The noisy sum of outer products is released
     twice; the directions found in the first round are shrunk before rows are normalised for the
     second, so that weak ones come out. Directions are eigenvectors above the known edge of the
     noise, their strengths shrunk. A target's scores follow from its public pre-period, the
