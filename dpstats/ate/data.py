@@ -157,6 +157,8 @@ def read_schema(
     for argument, name in (("treat", treat), ("propensity", known)):
         if argument == "treat" or name is not None:
             _check_column(data, argument, name)
+    if known is not None:
+        _check_known(data[known].dtype, known)
     declared = _check_levels(data, levels)
     kinds = _Kinds(data, declared)
     full = parse_formula(formula, kinds)
@@ -210,7 +212,7 @@ def read_columns(data: pd.DataFrame, schema: Schema, *, missing: str) -> tuple[C
         if missing == "raise":
             raise DPStatsError(
                 f"`data` must have no missing values in the columns in use; {_list(columns)} "
-                '(or a value outside its declared levels) has some: pass missing="drop" to '
+                'has some: pass missing="drop" to '
                 "protect the complete rows only, or fill them by a public rule"
             )
         keep = ~np.logical_or.reduce(list(absent.values()))
@@ -395,6 +397,16 @@ def _check_column(data: pd.DataFrame, argument: str, name: Any) -> None:
         raise DPStatsError(f"`{argument}` must name one column; `data` has {name!r} more than once")
 
 
+def _check_known(dtype: Any, name: str) -> None:
+    """Refuse a column of known propensities by its dtype."""
+    import pandas as pd
+
+    if not pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_complex_dtype(dtype):
+        raise DPStatsError(
+            f"`propensity` must name a column of numbers; {name!r} has dtype {dtype}"
+        )
+
+
 def _check_treat(dtype: Any, treat: str, treated: Any, levels: tuple[Any, ...] | None) -> None:
     """Refuse treatment columns by dtype, before any value is read."""
     import pandas as pd
@@ -505,12 +517,26 @@ def _values(column: pd.Series[Any], kind: ColumnKind) -> NDArray[Any]:
         return _floats(column)
     import pandas as pd
 
-    levels = pd.Index(kind.levels, dtype=object)
+    place = {level: code for code, level in enumerate(kind.levels)}
     if isinstance(column.dtype, pd.CategoricalDtype):
         # the extra last entry is where the code -1 of a missing value leads
-        place = np.append(levels.get_indexer(column.cat.categories.astype(object)), -1)
-        return place[column.cat.codes.to_numpy()].astype(np.int64)
-    return levels.get_indexer(pd.Index(column.astype(object))).astype(np.int64)
+        steps = [_code(level, place) for level in column.cat.categories] + [-1]
+        return np.array(steps, dtype=np.int64)[column.cat.codes.to_numpy()]
+    codes = np.array([_code(value, place) for value in column.astype(object)], dtype=np.int64)
+    codes[column.isna().to_numpy(dtype=bool)] = -1
+    return codes
+
+
+def _code(value: Any, place: Mapping[Any, int]) -> int:
+    """Return the place of a value; one outside the declared levels counts as the first level.
+
+    Like clipping: were it an error or a missing value, a user could ask for free whether some row
+    has it.
+    """
+    try:
+        return place.get(value, 0)
+    except TypeError:
+        return 0
 
 
 def _floats(column: pd.Series[Any]) -> FloatArray:
@@ -525,8 +551,11 @@ def _treatment(raw: pd.Series[Any], roles: Roles) -> NDArray[np.bool_]:
     import pandas as pd
 
     if roles.treated is not None:
-        matches = raw.astype(object) == roles.treated
-        return matches.to_numpy(dtype=bool)
+        if not (
+            pd.api.types.is_object_dtype(raw.dtype) or isinstance(raw.dtype, pd.CategoricalDtype)
+        ):
+            return (raw == roles.treated).to_numpy(dtype=bool)
+        return np.array([_same(value, roles.treated) for value in raw.astype(object)], dtype=bool)
     if isinstance(raw.dtype, pd.CategoricalDtype):
         raw = raw.astype(object)
     values = raw.to_numpy(dtype=np.float64)
@@ -537,6 +566,14 @@ def _treatment(raw: pd.Series[Any], roles: Roles) -> NDArray[np.bool_]:
             "`treated=` with the level that means treated"
         )
     return treated
+
+
+def _same(value: Any, level: Any) -> bool:
+    """Compare, taking what cannot be compared for different: an odd cell must not raise."""
+    try:
+        return bool(value == level)
+    except Exception:
+        return False
 
 
 def _list(names: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
+from dpstats.ate.costs import release_costs
 from dpstats.ate.data import arrays_from, read_columns, read_schema
 from dpstats.ate.kernels import KERNELS
 from dpstats.ate.kernels.base import Options, Public
@@ -27,16 +28,13 @@ from dpstats.errors import BoundsError, DPStatsError, FormulaError
 from dpstats.privacy.accounting import (
     Cost,
     PrivacyRecord,
-    allocate,
     charge,
     check_budget,
-    check_split,
     find_ledger,
 )
 from dpstats.privacy.bounds import (
     Interval,
     private_bounds,
-    private_bounds_share,
     private_bounds_threshold,
 )
 from dpstats.privacy.mechanisms import Mechanisms, NoiseKind
@@ -112,6 +110,7 @@ def dp_ate(
         without bounds get them privately, out of the same `eps`.
     levels : dict of str to list, optional
         Public levels of categorical columns; those of a Categorical dtype are taken as declared.
+        A value outside them counts as the first level.
     treated : optional
         The level of `treat` that means treated.
     propensity : str, float or object, optional
@@ -214,7 +213,9 @@ def dp_ate(
     n_rows = len(data)
     if n_rows < 2:
         raise DPStatsError(f"`data` must have at least 2 rows; got {n_rows}")
-    columns, _ = read_columns(data, schema, missing=missing)
+    # whatever the caller's numpy settings are, a row must not show by a floating-point warning
+    with np.errstate(all="ignore"):
+        columns, _ = read_columns(data, schema, missing=missing)
     if columns.n < 2:
         raise DPStatsError("`data` must have at least 2 complete rows")
     if not call.private:
@@ -229,7 +230,8 @@ def dp_ate(
         relation="row",
         call=f"dp_ate({formula!r}, treat={treat!r}, method={method!r})",
     )
-    result = _estimate(call, spec, plan, columns, complete)
+    with np.errstate(all="ignore"):
+        result = _estimate(call, spec, plan, columns, complete)
     if receipt is not None:
         receipt.keep(result.privacy.records)
     return result
@@ -379,22 +381,15 @@ def _check_width(name: str, interval: Interval) -> None:
 
 
 def _costs(call: _Call, settings: Settings, public: Public, schema: Schema) -> dict[str, Cost]:
-    kernel, searched = call.kernel, len(schema.unbounded)
-    published = call.split == "published"
-    shares = kernel.published_split if published else kernel.shares(settings, public)
-    shares = {k: v for k, v in shares.items() if k != "propensity" or settings.fits_propensity}
-    total = math.fsum(shares.values())
-    shares = {name: share / total for name, share in shares.items()}
-    if searched:
-        part = private_bounds_share(searched, public.n, call.epsilon, call.rows_per_person)
-        shares = {"bounds": part, **{name: (1.0 - part) * s for name, s in shares.items()}}
-    if call.split is not None and call.split != "published":
-        shares = check_split(call.split, list(shares))
-    costs = allocate(
-        call.epsilon,
-        call.delta,
-        shares,
-        set(shares) - {"bounds"} if call.noise == "gaussian" else (),
+    searched = len(schema.unbounded)
+    costs = release_costs(
+        call.kernel,
+        settings,
+        public,
+        split=call.split,
+        gaussian=call.noise == "gaussian",
+        searched=searched,
+        rows_per_person=call.rows_per_person,
     )
     if searched:
         _check_rows(public.n, searched, costs["bounds"].epsilon, call.rows_per_person, schema)
@@ -430,11 +425,9 @@ def _estimate(
     arrays, outcome, _ = arrays_from(
         columns, schema, {**found, **plan.bounds}, known_overlap, exact=not call.private
     )
-    # without noise a propensity of 0 or 1 divides by zero; that is refused below
-    with np.errstate(all="ignore" if not call.private else None):
-        released = call.kernel.run(arrays, settings, mechanisms)
-        if not call.private:
-            _check_estimate(released, call.estimand)
+    released = call.kernel.run(arrays, settings, mechanisms)
+    if not call.private:
+        _check_estimate(released, call.estimand)
     records += released.records
     check_spent(call.epsilon, call.delta, records)
     _warn_noise(call, released, arrays.half_width)
@@ -456,7 +449,7 @@ def _estimate(
         call.epsilon,
         call.delta,
         "replace one row",
-        _protects(call, complete),
+        _protects(call, settings, complete),
         _public_facts(call, settings, schema, columns.n, found),
         call.private and not call.seeded,
         call.seeded,
@@ -531,9 +524,14 @@ def _warn_noise(call: _Call, released: Released, half_width: float) -> None:
         )
 
 
-def _protects(call: _Call, complete: bool) -> str:
+def _protects(call: _Call, settings: Settings, complete: bool) -> str:
     person = "one row" if call.rows_per_person == 1 else f"up to {call.rows_per_person} rows"
     text = f"any person who contributes {person} of the data (replaced by anything else)."
+    if settings.fits_propensity and not isinstance(settings.propensity, Objective | Output):
+        text += (
+            f" Provided that the propensity of class {type(settings.propensity).__name__}, which "
+            "is not part of dpstats, keeps to its budget."
+        )
     if complete:
         text += " The protected file is the complete rows: which rows are complete is public."
     return text

@@ -139,8 +139,8 @@ def before_after(axis: TimeAxis, T0: Any, *, name: str = "T0") -> int:
     PanelError
         If it is not on the axis, or leaves fewer than two periods before or none after.
     """
-    words = axis.words()
-    shown = f"column {axis.name!r}, from {words[0]} to {words[-1]}"
+    # no label is shown: a user might pass a confidential column as the axis
+    shown = f"column {axis.name!r}"
     place = axis.position(T0)
     if place is None:
         kind = f"labels of kind {axis.kind!r}, compared as they are"

@@ -190,9 +190,12 @@ def dp_synth(
         epsilon=call.epsilon,
         delta=call.delta,
         relation="unit",
-        call=f"dp_synth(outcome={cells.outcome!r}, T0={T0!s}, method={method!r})",
+        call=f"dp_synth(outcome={cells.outcome!r}, treated={treated!r}, T0={T0!s}, "
+        f"method={method!r})",
     )
-    result = _estimate(call, plan, cells)
+    # whatever the caller's numpy settings are, a donor must not show by a floating-point warning
+    with np.errstate(all="ignore"):
+        result = _estimate(call, plan, cells)
     if receipt is not None:
         receipt.keep(result.privacy.records)
     return result

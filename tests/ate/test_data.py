@@ -494,14 +494,80 @@ def test_missing_known_propensity(attempt, estimate, frame):
     same(found, estimate(frame.drop(index=5), propensity="p", method="ipw"))
 
 
-def test_values_outside_declared_levels_count_as_missing(attempt, estimate, frame):
-    error, charges = attempt(frame, "y ~ g", levels={"g": ["a", "b"]})
+def test_values_outside_declared_levels_count_as_the_first(attempt, estimate, frame):
+    """Neither an error nor a dropped row: both would tell for free whether a row has the value."""
+    levels = {"g": ["a", "b"]}
+    assert attempt(frame, "y ~ g", levels=levels)[0] is None
+    as_first = estimate(frame.assign(g=frame["g"].replace("c", "a")), "y ~ g", levels=levels)
+    for missing in ("raise", "drop"):
+        found = estimate(frame, "y ~ g", levels=levels, missing=missing)
+        assert found.nobs == len(frame)
+        assert found.params.equals(as_first.params)
+    odd = frame["g"].astype(object)
+    odd.iloc[0], odd.iloc[1] = ["a list"], {"a": "dict"}
+    assert attempt(frame.assign(g=odd), "y ~ g", levels=levels)[0] is None
+
+
+def test_a_missing_category_is_missing(attempt, frame):
+    holes = frame["g"].where(frame.index != 3)
+    error, charges = attempt(frame.assign(g=holes), "y ~ g", levels={"g": ["a", "b", "c"]})
     assert isinstance(error, dp.DPStatsError)
     assert "'g'" in str(error)
     assert not charges
-    found = estimate(frame, "y ~ g", levels={"g": ["a", "b"]}, missing="drop")
-    kept = frame[frame["g"] != "c"]
-    same(found, estimate(kept, "y ~ g", levels={"g": ["a", "b"]}))
+
+
+@pytest.mark.parametrize("kind", ["text", "category", "complex", "date"])
+def test_known_propensities_are_numbers(attempt, frame, kind):
+    column = {
+        "text": frame["p"].astype(str),
+        "category": frame["g"].astype("category"),
+        "complex": frame["p"].astype(complex),
+        "date": pd.to_datetime(frame["x1"]),
+    }[kind]
+    error, charges = attempt(frame.assign(e=column), propensity="e")
+    assert isinstance(error, dp.DPStatsError)
+    assert str(error).startswith("`propensity`")
+    assert not charges
+
+
+def test_an_odd_cell_is_not_the_treated_level(attempt, frame):
+    odd = frame["w"].map({0: "no", 1: "yes"}).astype(object)
+    odd.iloc[0], odd.iloc[1] = np.array([1, 2]), {}
+    assert attempt(frame.assign(w=odd), treated="yes")[0] is None
+
+
+def test_numpy_settings_of_the_caller_do_not_matter(attempt, frame):
+    tiny = frame["x1"].copy()
+    tiny.iloc[0] = 1e-320
+    with np.errstate(all="raise"):
+        assert attempt(frame.assign(x1=tiny))[0] is None
+
+
+def test_a_foreign_error_keeps_its_text(attempt, frame):
+    class Model:
+        def fit(self, X, W, *, eps, delta, source):
+            raise KeyError(f"{X[3, 1]}")
+
+    error, _ = attempt(frame, propensity=Model())
+    assert isinstance(error, dp.DPStatsError)
+    assert str(error).endswith("class Model raised KeyError")
+    assert error.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"treat": "t", "treated": "Yes", "levels": {"t": ["no", "yes"]}}, "`treated`"),
+        ({"treated": "1"}, "`treated`"),
+        ({"bounds": {"Y": (-5, 8), "x1": (-3, 3), "x2": (-1, 1)}}, "`bounds`"),
+    ],
+)
+def test_slips_of_the_pen_are_refused(attempt, frame, options, name):
+    frame = frame.assign(t=frame["w"].map({0: "no", 1: "yes"}))
+    error, charges = attempt(frame, **options)
+    assert isinstance(error, dp.DPStatsError)
+    assert str(error).startswith(name)
+    assert not charges
 
 
 @pytest.mark.parametrize("missing", ["ignore", None, True, 0, "Drop"])

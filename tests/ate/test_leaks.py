@@ -391,7 +391,6 @@ FAILING = {
     "treatment categories": lambda d: (broken(d, w=d["w"].map({0: "no", 1: "yes"})), {}),
     "text": lambda d: (broken(d, x1=d["x1"].astype(str)), {}),
     "objects": lambda d: (broken(d, y=d["y"].astype(object)), {}),
-    "levels": lambda d: (d, {"formula": "y ~ g", "levels": {"g": ["a", "z"]}}),
     "formula": lambda d: (d, {"formula": "y ~ center(x1)"}),
     "undefined": lambda d: (d, {"formula": "y ~ np.log(x2)"}),
     "typo": lambda d: (d, {"formula": "y ~ x3"}),
@@ -451,7 +450,6 @@ def test_errors_hold_no_value(data, caplog, capsys, method, failing):
     right_side = {
         "missing covariate",
         "text",
-        "levels",
         "undefined",
         "propensity",
         "separated, no noise",

@@ -180,7 +180,7 @@ REFUSED = {
         lambda p: {"panel": p.assign(unit=p["unit"].where(p.index != 500))},
         "`unit`.*'unit'",
     ),
-    "T0 off the axis": (lambda p: {"T0": 1999}, "`T0`.*'time', from 2000 to 2011"),
+    "T0 off the axis": (lambda p: {"T0": 1999}, "`T0`.*column 'time'"),
     "T0 as text": (lambda p: {"T0": "2007"}, "`T0`.*compared as they are"),
     "T0 a bool": (lambda p: {"T0": True}, "`T0`"),
     "T0 None": (lambda p: {"T0": None}, "`T0`"),

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeAlias
 
 import numpy as np
 
-from dpstats.propensity import FittedPropensity, Propensity, PropensityModel
+from dpstats.errors import DPStatsError
+from dpstats.propensity import (
+    FittedPropensity,
+    Objective,
+    Output,
+    Propensity,
+    PropensityModel,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -255,17 +262,27 @@ def propensity_scores(
     if settings.propensity is None:
         raise TypeError("this kernel's settings name no propensity")
     cost = None if mechanisms.source is None else mechanisms.costs["propensity"]
-    fitted = settings.propensity.fit(
-        arrays.design,
-        arrays.treated,
-        eps=math.inf if cost is None else cost.epsilon,
-        delta=cost.delta if cost is not None and mechanisms.kind == "gaussian" else 0.0,
-        source=mechanisms.source,
-    )
-    scores = fitted.predict(arrays.design)
-    if not isinstance(fitted, FittedPropensity):
+    own = isinstance(settings.propensity, Objective | Output)
+    try:
+        fitted = settings.propensity.fit(
+            arrays.design,
+            arrays.treated,
+            eps=math.inf if cost is None else cost.epsilon,
+            delta=cost.delta if cost is not None and mechanisms.kind == "gaussian" else 0.0,
+            source=mechanisms.source,
+        )
+        scores = np.asarray(fitted.predict(arrays.design), dtype=np.float64)
+    except Exception as error:
+        if own:
+            raise
+        # the text of a foreign error may hold a value of the data
+        raise DPStatsError(
+            f"`propensity` failed: the model of class {type(settings.propensity).__name__} raised "
+            f"{type(error).__name__}"
+        ) from None
+    if not own:
         # an object of the user's may predict anything; a row must not show by raising
-        scores = np.clip(np.nan_to_num(np.asarray(scores, dtype=np.float64), nan=0.5), 0.0, 1.0)
+        scores = np.clip(np.nan_to_num(scores, nan=0.5), 0.0, 1.0)
     return scores, fitted
 
 
