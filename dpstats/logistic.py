@@ -70,7 +70,7 @@ def sigmoid_of(design: FloatArray, scales: FloatArray | None, coef: FloatArray) 
 
 def minimise(
     design: FloatArray,
-    treated: NDArray[np.bool_],
+    treated: NDArray[np.bool_] | FloatArray,
     scales: FloatArray | None,
     *,
     penalty: float,
@@ -83,8 +83,8 @@ def minimise(
     ----------
     design : ndarray
         Shape (n, d).
-    treated : ndarray of bool
-        Shape (n,).
+    treated : ndarray of bool, or of shares
+        Shape (n,). Shares in [0, 1] give the expected objective (for planning).
     scales : ndarray or None
         Factors of the rows, from `row_scales`.
     penalty : float
@@ -129,7 +129,7 @@ class _Sums:
     """Sums over the rows of one partition."""
 
     design: FloatArray
-    treated: NDArray[np.bool_]
+    treated: NDArray[np.bool_] | FloatArray
     scales: FloatArray | None
 
     def gradient(self, coef: FloatArray) -> FloatArray:

@@ -172,6 +172,33 @@ class Objective:
         penalty = f"{self.penalty:g}" if self.penalty else f"{free:g}/eps"
         return f"row norm {self.row_norm or ROW_NORM:g}, penalty {penalty}"
 
+    def calibrated(self, eps: float, delta: float) -> tuple[float, float, float]:
+        """Return the budget of the noise, the penalty and the scale of the noise.
+
+        Parameters
+        ----------
+        eps, delta : float
+            Budget of the release; Gaussian noise where `delta` > 0.
+
+        Raises
+        ------
+        DPStatsError
+            If `penalty` is too small for `eps`.
+        """
+        k = self.rows_per_person
+        eps_fit = eps - _SOLVER_SHARE * eps
+        penalty = self.penalty or (self.relative_penalty or 1.0) * 2.0 * k / eps_fit
+        if delta > 0.0:
+            scale = objective_gaussian_scale(_gaussian_epsilon(eps_fit, penalty, k), delta, k)
+        else:
+            scale = laplace_scale(2.0 * k, _laplace_epsilon(eps_fit, penalty, k))
+        if self.penalty is None:
+            # only normal noise at an enormous eps; a larger penalty than planned is free
+            penalty = max(penalty, _SMALLEST_RATIO * scale)
+        if penalty < _SMALLEST_RATIO * scale:
+            raise DPStatsError(_small_penalty(penalty, eps, k))
+        return eps_fit, penalty, scale
+
     def fit(
         self,
         X: FloatArray,
@@ -205,18 +232,8 @@ class Objective:
         n, d = X.shape
         k = self.rows_per_person
         row_norm = self.row_norm or ROW_NORM
+        eps_fit, penalty, scale = self.calibrated(eps, delta)
         eps_solver = _SOLVER_SHARE * eps
-        eps_fit = eps - eps_solver
-        penalty = self.penalty or (self.relative_penalty or 1.0) * 2.0 * k / eps_fit
-        if delta > 0.0:
-            scale = objective_gaussian_scale(_gaussian_epsilon(eps_fit, penalty, k), delta, k)
-        else:
-            scale = laplace_scale(2.0 * k, _laplace_epsilon(eps_fit, penalty, k))
-        if self.penalty is None:
-            # only normal noise at an enormous eps; a larger penalty than planned is free
-            penalty = max(penalty, _SMALLEST_RATIO * scale)
-        if penalty < _SMALLEST_RATIO * scale:
-            raise DPStatsError(_small_penalty(penalty, eps, k))
         draw = source.normal if delta > 0.0 else partial(source.knorm, ball="l2")
         noise = draw(NAME, d, scale)
         record = Release(

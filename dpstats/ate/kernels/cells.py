@@ -169,10 +169,11 @@ class CellsReleased:
             scaled = sums / self.half_width
             raw = np.stack([(sizes + scaled) / 2.0, (sizes - scaled) / 2.0], axis=-3)
         if parts != "sampling":
-            raw = raw + self._noise(shape, rng)
+            raw = raw + self.noise(shape, rng)
         return self.cells(raw)
 
-    def _noise(self, shape: tuple[int, ...], rng: np.random.Generator) -> FloatArray:
+    def noise(self, shape: tuple[int, ...], rng: np.random.Generator) -> FloatArray:
+        """Draw the noise of the release again, for cells of this shape (draws, 2, m)."""
         first = noise_draws(rng, self.kind, self.scales[0], shape)
         if self.form == "single":
             # one noisy count, of the treated; n is public
