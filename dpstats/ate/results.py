@@ -254,6 +254,15 @@ class ATEResults(PrivateResults):
         raw = getattr(self.released, "raw", None)
         return raw is not None and raw.shape[-1] == 1
 
+    def _blocks_differ(self) -> bool:
+        """Whether block effects can be told apart: one effect shared by all makes no picture."""
+        raw = getattr(self.released, "raw", None)
+        if raw is None or raw.shape[-1] == 1:
+            return False
+        effects = self.blocks["effect"].to_numpy()
+        low, high = self.facts.outcome_bounds
+        return float(np.nanmax(effects) - np.nanmin(effects)) > 1e-9 * (high - low)
+
     def _title(self) -> str:
         return "Difference in means (one block)" if self._one_block() else self.facts.title
 
@@ -301,7 +310,7 @@ class ATEResults(PrivateResults):
         Parameters
         ----------
         kind : {"effect", "blocks", "overlap", "budget"}, optional
-            By default the block effects where there are several blocks, else the effect.
+            By default the block effects where they differ, else the effect.
         ax : matplotlib Axes, optional
             Where to draw.
 
@@ -320,8 +329,7 @@ class ATEResults(PrivateResults):
         from dpstats.report import plots
 
         if kind is None:
-            several = hasattr(self.released, "blocks") and len(self.blocks) > 1
-            kind = "blocks" if several else "effect"
+            kind = "blocks" if self._blocks_differ() else "effect"
         if kind == "blocks":
             table = self.blocks.rename(columns={"lower": "from", "upper": "to"})
             table = table.rename(columns={"effect_lower": "lower", "effect_upper": "upper"})
@@ -343,7 +351,7 @@ class ATEResults(PrivateResults):
 
     def _figure_text(self) -> str:
         what = f"of {self.facts.treat} on {self.facts.outcome}"
-        if hasattr(self.released, "blocks") and len(self.blocks) > 1:
+        if self._blocks_differ():
             return f"Noisy effects {what} by block of the propensity, with 95% intervals."
         return f"Effect {what} with its 95% interval, and the part that is privacy noise."
 
