@@ -28,9 +28,11 @@ from dpstats.errors import (
 if TYPE_CHECKING:
     from dpstats import datasets, propensity, simulate
     from dpstats.ate.model import dp_ate
+    from dpstats.ate.plan import plan_ate
     from dpstats.ate.results import ATEResults
+    from dpstats.costs import sensitivity_table
+    from dpstats.loading import load
     from dpstats.privacy.ledger import PrivacyLedger
-    from dpstats.results import load
     from dpstats.synth.model import dp_synth
     from dpstats.synth.plan import plan_synth
     from dpstats.synth.results import SynthResults
@@ -50,8 +52,10 @@ __all__ = [
     "dp_ate",
     "dp_synth",
     "load",
+    "plan_ate",
     "plan_synth",
     "propensity",
+    "sensitivity_table",
     "simulate",
 ]
 
@@ -64,8 +68,10 @@ _LAZY = {
     "SynthResults": "dpstats.synth.results",
     "dp_ate": "dpstats.ate.model",
     "dp_synth": "dpstats.synth.model",
-    "load": "dpstats.results",
+    "load": "dpstats.loading",
+    "plan_ate": "dpstats.ate.plan",
     "plan_synth": "dpstats.synth.plan",
+    "sensitivity_table": "dpstats.costs",
 }
 _MODULES = ("datasets", "propensity", "simulate")
 

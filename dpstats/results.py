@@ -12,10 +12,10 @@ import numpy as np
 
 from dpstats.errors import DPStatsError
 from dpstats.inference import Inference, check_alpha
-from dpstats.storage import FORMAT, NOT_SAVED, decode, encode, plain, read_json, write_json
+from dpstats.storage import FORMAT, encode, plain, write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Hashable
     from os import PathLike
 
     import pandas as pd
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dpstats.report.html import Block
     from dpstats.report.summary import PrivateSummary, SummaryContent, TableContent
 
-__all__ = ["PrivateResults", "load"]
+__all__ = ["PrivateResults"]
 
 
 class PrivateResults(ABC):
@@ -238,61 +238,6 @@ class PrivateResults(ABC):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-
-
-def load(path: str | PathLike[str]) -> PrivateResults:
-    """Read a result written by `save`.
-
-    Parameters
-    ----------
-    path : str or path
-        File to read.
-
-    Returns
-    -------
-    ATEResults or SynthResults
-        The same class that was saved.
-
-    Raises
-    ------
-    DPStatsError
-        If the file was not written by `save`.
-    """
-    from dpstats.privacy.accounting import PrivacyRecord, Release
-
-    content = read_json(path)
-    try:
-        results, parts = _REGISTRY[content["class"]]()
-        types = {kind.__name__: kind for kind in (PrivacyRecord, Release, *parts)}
-        state = {name: decode(content["state"][name], types) for name in results._STATE}
-    except (AttributeError, KeyError, TypeError, ValueError):
-        raise DPStatsError(NOT_SAVED) from None
-    blank = results.__new__(results)
-    blank.__setstate__(state)
-    return blank
-
-
-def _treatment_effects() -> tuple[type[PrivateResults], tuple[type[Any], ...]]:
-    from dpstats.ate.kernels import RELEASED
-    from dpstats.ate.results import ATEResults, Facts
-    from dpstats.propensity import FittedPropensity
-
-    return ATEResults, (Facts, FittedPropensity, *RELEASED)
-
-
-def _synthetic_controls() -> tuple[type[PrivateResults], tuple[type[Any], ...]]:
-    from dpstats.synth.axis import TimeAxis
-    from dpstats.synth.kernels import RELEASED
-    from dpstats.synth.results import PanelFacts, SynthResults
-
-    return SynthResults, (PanelFacts, TimeAxis, *RELEASED)
-
-
-# class of results by the name in a saved file, and the dataclasses its state may hold
-_REGISTRY: dict[str, Callable[[], tuple[type[PrivateResults], tuple[type[Any], ...]]]] = {
-    "ATEResults": _treatment_effects,
-    "SynthResults": _synthetic_controls,
-}
 
 
 def coefficient_table(results: PrivateResults, alpha: float) -> pd.DataFrame:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,8 +64,7 @@ class Column:
         try:
             for place, contrast in self.parts:
                 if contrast is None:
-                    part = factors[place]
-                    assert part is not None
+                    part = cast("Interval", factors[place])
                 else:
                     part = float(contrast.min()), float(contrast.max())
                 result = intervals.multiply(result, part)
@@ -399,8 +398,7 @@ class Design:
                 values[place] = self._evaluate(place, columns, rows)
             value = values[place] if contrast is None else contrast[values[place]]
             product = value if product is None else product * value
-        assert product is not None
-        return product
+        return cast("FloatArray", product)
 
     def _evaluate(
         self, place: int, columns: Mapping[str, NDArray[Any]], rows: slice

@@ -6,7 +6,7 @@ import ast
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -103,9 +103,9 @@ class Node:
 
     def combine(self, args: list[Interval]) -> Interval:
         """Return the enclosure of this node, given those of its operands."""
-        assert self.operation is not None
+        operation = cast("Operation", self.operation)
         try:
-            return self.operation.enclose(*args)
+            return operation.enclose(*args)
         except UndefinedError as error:
             where = ", ".join(
                 f"`{arg.text}` in [{lo:g}, {hi:g}]"
@@ -133,8 +133,8 @@ class Node:
             return self.value
         if self.column is not None:
             return columns[self.column][rows]
-        assert self.operation is not None
-        return self.operation.evaluate(*(arg.evaluate(columns, rows) for arg in self.args))
+        operation = cast("Operation", self.operation)
+        return operation.evaluate(*(arg.evaluate(columns, rows) for arg in self.args))
 
     def survey(
         self, columns: Mapping[str, Interval], free: frozenset[str], blamed: set[str]

@@ -1,0 +1,307 @@
+"""Planning agrees with what `dp_ate` releases and with the noise in its estimates."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+
+import dpstats as dp
+from dpstats.ate.plan import _METHODS
+from dpstats.privacy.calibration import gaussian_scale
+from dpstats.propensity import Objective
+
+FORMULA = "y ~ x1 + x2 + x3 + x4"
+# public facts of the two processes
+FACTS = {
+    "well_specified": {"logit_sd": 1.14, "confounding": -0.84},
+    "randomised": {"logit_sd": 0.0, "confounding": 0.98},
+}
+COMMON = {"k": 4, "outcome_sd": 0.122, "explained": 0.97, "means": (0.0, 2.0), "target_se": 1e-12}
+BOUNDS = (-0.5, 2.5)
+
+
+def plan(n=10_000, eps=1.0, bounds=BOUNDS, **options):
+    return dp.plan_ate(n, eps, bounds, **{"method": None, "k": 4, **options})
+
+
+def run(trial, eps, seed, **options):
+    options.setdefault("bounds", trial.bounds)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dp.PrivacyWarning)
+        warnings.simplefilter("ignore", dp.UtilityWarning)
+        return dp.dp_ate(options.pop("formula", FORMULA), "w", trial.data, eps, rng=seed, **options)
+
+
+def measured(trial, eps, repetitions, file=0, **options):
+    """Return the sd over noise; cells of a grid and files have seeds of their own."""
+    first = 1000 * (file + 100 * round(2 * eps) + len(trial.data))
+    return np.std(
+        [
+            run(trial, eps, seed, **options).released.estimate("ate")
+            for seed in range(first, first + repetitions)
+        ]
+    )
+
+
+@pytest.fixture(scope="module")
+def trials():
+    return {
+        (name, n): dp.simulate.ate(name, n, rng=3) for name in FACTS for n in (500, 2000, 10_000)
+    }
+
+
+def test_frame():
+    table = plan(target_se=1.0)
+    assert tuple(table.index) == _METHODS
+    assert list(table.columns) == [
+        "blocks",
+        "sd_bounds",
+        "sd_propensity",
+        "sd_counts",
+        "sd_sums",
+        "sd_score",
+        "sd_variances",
+        "noise_sd",
+        "sampling_sd",
+        "total_se",
+        "detectable",
+        "eps_needed",
+        "advice",
+    ]
+    total = np.hypot(table["noise_sd"], table["sampling_sd"])
+    assert np.allclose(table["total_se"], total)
+    assert np.allclose(table["detectable"], 2.801585 * total)
+    assert list(plan(method="ipw", target_se=1.0).index) == ["ipw"]
+    assert dp.plan_ate(1000, 1.0, (0, 1)).index[0] == "blocking"
+
+
+@pytest.mark.parametrize("options", [{}, {"delta": 1e-6}, {"rows_per_person": 3}], ids=str)
+@pytest.mark.parametrize("method", _METHODS)
+@pytest.mark.parametrize("eps", [0.4, 2.0])
+def test_scales_are_those_of_the_call(trials, method, options, eps):
+    trial = trials["well_specified", 2000]
+    row = plan(2000, eps, method=method, target_se=1e-12, **options).loc[method]
+    result = run(trial, eps, 1, method=method, **options)
+    releases = result.privacy.releases.set_index("release").drop(
+        index="propensity (solver)", errors="ignore"
+    )
+    assert set(releases.index) == {
+        name[3:] for name in row.index if name.startswith("sd_") and row[name] == row[name]
+    }
+    for name, release in releases.iterrows():
+        factor = math.sqrt(2.0) if release["mechanism"] == "Laplace" else 1.0
+        factor = math.sqrt(6.0) if "K-norm" in release["mechanism"] else factor
+        assert row[f"sd_{name}"] == pytest.approx(factor * release["scale"], rel=1e-9)
+    assert row["blocks"] == len(result.blocks) if method != "ipw" else math.isnan(row["blocks"])
+
+
+@pytest.mark.parametrize("split", ["published", {"propensity": 0.3, "counts": 0.7}], ids=str)
+def test_split_and_blocks_are_those_of_the_call(trials, split):
+    row = plan(2000, 2.0, method="blocking", split=split, blocks=3, target_se=1e-12).loc["blocking"]
+    result = run(trials["well_specified", 2000], 2.0, 1, split=split, blocks=3)
+    scale = result.privacy.releases.set_index("release").loc["counts", "scale"]
+    assert row["sd_counts"] == pytest.approx(math.sqrt(2.0) * scale)
+    assert row["blocks"] == 3
+
+
+def test_searched_bounds_are_paid_for(trials):
+    bounds = {"y": BOUNDS, "x1": (-1, 5), "x2": (1, 7), "x3": (-1, 5)}
+    result = run(trials["well_specified", 10_000], 2.0, 1, bounds=bounds)
+    row = plan(10_000, 2.0, method="blocking", searched=1, target_se=1e-12).loc["blocking"]
+    scales = math.sqrt(2.0) * result.privacy.releases.set_index("release")["scale"]
+    assert row["sd_bounds"] == pytest.approx(scales["bounds"])
+    assert row["sd_counts"] == pytest.approx(scales["counts"])
+    # without a propensity only the outcome's bounds can be needed
+    one, four = (
+        plan(method="diff_means", searched=q, target_se=1e-12).loc["diff_means", "sd_bounds"]
+        for q in (1, 4)
+    )
+    assert one == four
+
+
+GRID = [(n, eps) for n in (2000, 10_000) for eps in (0.5, 1.0, 3.0)]
+
+
+@pytest.mark.parametrize(("n", "eps"), GRID)
+def test_noise_of_blocking(trials, n, eps):
+    # the measured sd is itself uncertain by about 5 %
+    row = plan(n, eps, method="blocking", **COMMON, **FACTS["well_specified"]).loc["blocking"]
+    found = measured(trials["well_specified", n], eps, 200)
+    assert found == pytest.approx(row["noise_sd"], rel=0.15)
+
+
+@pytest.mark.parametrize(("n", "eps"), GRID)
+def test_noise_of_diff_means(trials, n, eps):
+    row = plan(n, eps, method="diff_means", **COMMON, **FACTS["randomised"]).loc["diff_means"]
+    found = measured(trials["randomised", n], eps, 400, method="diff_means", formula="y ~ 1")
+    assert found == pytest.approx(row["noise_sd"], rel=0.15)
+
+
+@pytest.mark.parametrize(("n", "eps"), GRID)
+def test_noise_of_ipw(trials, n, eps):
+    """Of the score alone, which is exact, and with that of the propensity."""
+    trial, facts = trials["randomised", n], {**COMMON, **FACTS["randomised"]}
+    row = plan(n, eps, method="ipw", propensity=0.5, **facts).loc["ipw"]
+    assert row["noise_sd"] == row["sd_score"]
+    options = {"method": "ipw", "propensity": 0.5, "formula": "y ~ 1"}
+    assert row["sd_score"] == pytest.approx(run(trial, eps, 1, **options).released.noise_sd())
+    assert measured(trial, eps, 400, **options) == pytest.approx(row["sd_score"], rel=0.15)
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+@pytest.mark.parametrize("name", sorted(FACTS))
+@pytest.mark.parametrize("method", ["blocking", "ipw"])
+def test_noise_with_that_of_the_propensity(trials, method, name, delta):
+    row = plan(2000, 1.0, method=method, delta=delta, **COMMON, **FACTS[name]).loc[method]
+    found = measured(trials[name, 2000], 1.0, 200, method=method, delta=delta)
+    assert found == pytest.approx(row["noise_sd"], rel=0.15)
+
+
+@pytest.mark.study
+@pytest.mark.parametrize("name", sorted(FACTS))
+@pytest.mark.parametrize("method", ["blocking", "ipw"])
+@pytest.mark.parametrize(("n", "eps"), GRID)
+def test_noise_averaged_over_files(method, name, n, eps):
+    row = plan(n, eps, method=method, **COMMON, **FACTS[name]).loc[method]
+    files = [dp.simulate.ate(name, n, rng=100 + i) for i in range(30)]
+    found = np.sqrt(
+        np.mean(
+            [
+                measured(file, eps, 30, i, method=method) ** 2 * 30 / 29
+                for i, file in enumerate(files)
+            ]
+        )
+    )
+    assert found == pytest.approx(row["noise_sd"], rel=0.15)
+
+
+def test_sampling_error_of_a_trial():
+    estimates = [
+        run(trial, math.inf, None, method="diff_means", formula="y ~ 1").released.estimate("ate")
+        for trial in (dp.simulate.ate("randomised", 500, rng=i) for i in range(300))
+    ]
+    row = plan(500, 1.0, method="diff_means", **COMMON).loc["diff_means"]
+    assert np.std(estimates) == pytest.approx(row["sampling_sd"], rel=0.15)
+
+
+@pytest.mark.parametrize("method", _METHODS)
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_what_is_needed_suffices(method, delta):
+    # a fixed number of blocks: at its rule's steps errors jump
+    options = {"method": method, "delta": delta, "k": 2, "blocks": 4}
+    first = plan(5000, 1.0, **options).loc[method]
+    target = math.sqrt(2.0) * first["sampling_sd"]
+    better = plan(5000, 1.1 * first["eps_needed"], target_se=1.0, **options).loc[method]
+    worse = plan(5000, first["eps_needed"] / 1.1, target_se=1.0, **options).loc[method]
+    assert better["total_se"] <= 1.01 * target <= 1.02 * worse["total_se"]
+    # no budget buys a smaller sampling error
+    target = 0.9 * first["sampling_sd"]
+    assert math.isnan(plan(5000, 1.0, target_se=target, **options).loc[method, "eps_needed"])
+
+
+def test_units_do_not_matter():
+    one = plan(3000, 1.0, (0, 1), k=1, target_se=1.0)
+    hundred = plan(3000, 1.0, (-20, 80), k=1, target_se=100.0)
+    for name in ("noise_sd", "sampling_sd", "detectable", "eps_needed"):
+        assert np.allclose(100.0 * one[name] if name != "eps_needed" else one[name], hundred[name])
+
+
+def test_small_files():
+    for n in (2, 3, 50):
+        table = plan(n, 0.01, k=0, target_se=1.0)
+        assert np.isfinite(table["total_se"]).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"n": 1}, "n"),
+        ({"n": 10.5}, "n"),
+        ({"eps": math.inf}, "eps"),
+        ({"eps": -1}, "eps"),
+        ({"bounds": (1, 0)}, "y_bounds"),
+        ({"k": -1}, "k"),
+        ({"k": True}, "k"),
+        ({"method": "magic"}, "method"),
+        ({"delta": 1.0}, "delta"),
+        ({"treated_share": 1.0}, "treated_share"),
+        ({"outcome_sd": 0}, "outcome_sd"),
+        ({"alpha": 0}, "alpha"),
+        ({"power": 1}, "power"),
+        ({"target_se": -1}, "target_se"),
+        ({"blocks": 0}, "blocks"),
+        ({"split": 3}, "split"),
+        ({"split": {"counts": 1.0}}, "split"),
+        ({"searched": -1}, "searched"),
+        ({"rows_per_person": 0}, "rows_per_person"),
+        ({"propensity": 0}, "propensity"),
+        ({"overlap": 0.6}, "overlap"),
+        ({"means": (0, 3)}, "means"),
+        ({"means": 1}, "means"),
+        ({"logit_sd": -1}, "logit_sd"),
+        ({"confounding": 1.1}, "confounding"),
+        ({"explained": 1.1}, "explained"),
+    ],
+    ids=str,
+)
+def test_refusals(options, named):
+    with pytest.raises(dp.DPStatsError, match=f"`{named}`"):
+        plan(**options)
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+@pytest.mark.parametrize("method", _METHODS)
+def test_half_the_noise(trials, method, delta):
+    result = run(trials["well_specified", 2000], 1.0, 1, method=method, delta=delta)
+    table = dp.sensitivity_table(result)
+    assert list(table["release"]) == list(result.privacy.releases["release"])
+    assert np.allclose(table["total"], 1.0 + table["extra"])
+    for _, row in table.iterrows():
+        if row["delta"] == 0.0 and row["mechanism"] != "objective, K-norm":
+            assert row["epsilon_half"] == 2.0 * row["epsilon"]
+        elif row["mechanism"].startswith("Gaussian"):
+            scale = gaussian_scale(row["sensitivity"], row["epsilon_half"], row["delta"])
+            assert scale == pytest.approx(row["scale"] / 2.0, rel=1e-6)
+        else:
+            relative = 0.5 if method == "ipw" else 1.0
+            model = Objective(relative_penalty=relative)
+            part = model.calibrated(1.0, delta)[0]
+            scale = model.calibrated(row["epsilon_half"] / part, row["delta"])[2]
+            assert scale == pytest.approx(row["scale"] / 2.0, rel=1e-6)
+
+
+def test_half_the_noise_of_panels_and_without_noise(trials):
+    panel = dp.simulate.panel("factor", n_donors=300, effect=0.1, rng=1)
+    for method, delta in (("moments", 1e-6), ("moments", 0.0), ("did", 1e-6)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            result = dp.dp_synth(
+                panel.data,
+                unit="unit",
+                time="time",
+                treated=0,
+                outcome="y",
+                T0=20,
+                eps=1,
+                delta=delta,
+                method=method,
+                rng=1,
+            )
+        table = dp.sensitivity_table(result)
+        assert len(table) == len(result.privacy.records)
+        assert (table["epsilon_half"] >= 2.0 * table["epsilon"] * (1.0 - 1e-9)).all()
+    exact = run(trials["randomised", 500], math.inf, None, method="diff_means")
+    assert dp.sensitivity_table(exact).empty
+    with pytest.raises(dp.DPStatsError, match="`res`"):
+        dp.sensitivity_table(3)
+
+
+def test_noise_that_swamps_the_answer():
+    table = plan(100, 0.01, bounds=(-1, 1), target_se=0.5)
+    assert set(table["advice"]) == {"the privacy noise swamps the answer"}
+    # clipped estimates spread less than this, but they say nothing
+    assert (table["noise_sd"] > 0.5).all()
+    assert (table["eps_needed"] > 0.1).all()
