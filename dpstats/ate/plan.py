@@ -14,16 +14,16 @@ from dpstats.ate.kernels.base import Arrays, Options, Public
 from dpstats.ate.kernels.blockmeans import block_effects
 from dpstats.ate.kernels.cells import CellsReleased
 from dpstats.ate.kernels.ipw import IpwReleased
+from dpstats.ate.population import FITS_A_FILE, SEED, Case, Files, Population, fitted
 from dpstats.calls import check_count, check_noise, check_number, choice
 from dpstats.errors import DPStatsError
 from dpstats.inference import check_alpha
-from dpstats.logistic import minimise, row_scales, sigmoid_of
 from dpstats.privacy.accounting import check_budget
 from dpstats.privacy.bounds import check_interval
 from dpstats.privacy.calibration import laplace_scale
 from dpstats.privacy.mechanisms import Mechanisms, sum_lattice
 from dpstats.privacy.noise import noise_source
-from dpstats.propensity import NAME, ROW_NORM, Objective
+from dpstats.propensity import NAME, Objective
 from dpstats.results import compare_sizes
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from dpstats.ate.kernels.base import Settings
-    from dpstats.privacy.accounting import Cost, Release
+    from dpstats.privacy.accounting import Release
     from dpstats.privacy.noise import FloatArray
 
 __all__ = ["plan_ate"]
@@ -41,13 +41,10 @@ _METHODS = ("blocking", "ipw", "diff_means")
 _RELEASES = ("bounds", "propensity", "counts", "sums", "score", "variances")
 # releases of `ipw` that are means over n rows
 _MEANS = ("score", "variances")
-_SEED = 20261130
-# rows of the pretended population, and of the one on which a kernel shows its scales
-_ROWS, _SHOWN = 1024, 64
-# covariates: normal, bounds at 2.5 standard deviations
-_SPREAD = 0.4
-# fits with new noise: in all, in all while searching for eps, in each simulated file; noisy cells
-_FITS, _FEWER_FITS, _FITS_A_FILE, _NOISES = 400, 80, 10, 8000
+# rows on which a kernel shows its scales
+_SHOWN = 64
+# fits with new noise: in all, in all while searching for eps; noisy cells
+_FITS, _FEWER_FITS, _NOISES = 400, 80, 8000
 _CELLS = 100_000
 # `dp_ate` warns where this many standard deviations of noise fill half the outcome's range
 _SWAMPED = 1.96
@@ -211,29 +208,6 @@ def plan_ate(
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
-    """Public quantities and assumptions of a planned call; means and sd in units of C."""
-
-    n: int
-    epsilon: float
-    delta: float
-    half_width: float
-    columns: int
-    treated_share: float
-    outcome_sd: float
-    blocks: int | Literal["published"] | None
-    split: Mapping[str, float] | Literal["published"] | None
-    searched: int
-    rows_per_person: int
-    probability: float | None
-    overlap: float | None
-    means: tuple[float, float]
-    logit_sd: float
-    confounding: float
-    explained: float
-
-
-@dataclass(frozen=True, slots=True)
 class _Planned:
     """What is expected of one method."""
 
@@ -241,85 +215,6 @@ class _Planned:
     sds: dict[str, float]
     noise: float
     sampling: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Population:
-    """Expected rows.
-
-    Attributes
-    ----------
-    design : ndarray
-        Shape (rows, 1 + k), as `Arrays.design`.
-    score : ndarray
-        Shape (rows,): probability of treatment.
-    means : ndarray
-        Shape (2, rows): expected outcomes of controls and of treated, in units of C.
-    rest : float
-        Standard deviation of outcomes about them.
-    """
-
-    design: FloatArray
-    score: FloatArray
-    means: FloatArray
-    rest: float
-
-    @classmethod
-    def of(cls, case: _Case) -> _Population:
-        rng = np.random.default_rng(_SEED)
-        rows = min(_ROWS, case.n - case.n % 2)
-        half = rng.standard_normal((rows // 2, case.columns))
-        normal = np.clip(np.concatenate([half, -half]), -1.0 / _SPREAD, 1.0 / _SPREAD)
-        design = np.column_stack([np.full(rows, 0.5), _SPREAD * normal])
-        index = normal.sum(axis=1)
-        index /= max(float(index.std()), 1e-9)
-        score = _scores(case.logit_sd * index, case.treated_share)
-        if case.probability is not None:
-            score = np.full(rows, case.probability)
-        moved = case.confounding * index
-        if case.columns > 1:
-            # covariates that go with the outcome but not with treatment
-            other = normal[:, 0::2].sum(axis=1) - normal[:, 1::2].sum(axis=1)
-            other -= float(other @ index) / rows * index
-            other /= float(other.std())
-            moved += math.sqrt(max(case.explained - case.confounding**2, 0.0)) * other
-        rest = case.outcome_sd * math.sqrt(max(1.0 - float(moved.var()), 0.0))
-        means = np.clip(np.array(case.means)[:, None] + case.outcome_sd * moved, -1.0, 1.0)
-        return cls(design, score, means, rest)
-
-
-@dataclass(frozen=True, slots=True)
-class _Files:
-    """Simulated files of n rows with the covariates of the population.
-
-    Each row of the population stands for n / rows rows: deviations are scaled so that sums over
-    rows have the variance that they have over n rows.
-
-    Attributes
-    ----------
-    shares : ndarray
-        Shape (files, rows): share of treated rows.
-    outcomes : ndarray
-        Shape (files, 2, rows): sums of outcomes of controls and of treated over that share.
-    """
-
-    shares: FloatArray
-    outcomes: FloatArray
-
-    @classmethod
-    def of(cls, case: _Case, population: _Population, files: int) -> _Files:
-        rng = np.random.default_rng(_SEED + 2)
-        score = population.score
-        shrink = math.sqrt(score.size / case.n)
-        shares = score + shrink * ((rng.random((files, score.size)) < score) - score)
-        arms = np.stack([1.0 - shares, shares], axis=1)
-        noise = shrink * population.rest * np.sqrt(arms) * rng.standard_normal(arms.shape)
-        return cls(shares, arms * population.means + noise)
-
-    @classmethod
-    def expected(cls, population: _Population) -> _Files:
-        arms = np.stack([1.0 - population.score, population.score])
-        return cls(population.score[None], (arms * population.means)[None])
 
 
 def _check(
@@ -340,7 +235,7 @@ def _check(
     logit_sd: Any,
     confounding: Any,
     explained: Any,
-) -> _Case:
+) -> Case:
     check_count("n", n, "an integer of at least 2")
     if n < 2:
         raise DPStatsError(f"`n` must be an integer of at least 2; got {n}")
@@ -368,7 +263,7 @@ def _check(
         raise DPStatsError(f"`split` must be a dict or 'published'; got {split!r}")
     if treated_share is None:
         treated_share = 0.5 if propensity is None else propensity
-    return _Case(
+    return Case(
         int(n),
         epsilon,
         slack,
@@ -408,7 +303,7 @@ def _check_power(power: Any) -> float:
     return float(power)
 
 
-def _advice(case: _Case, planned: _Planned) -> str:
+def _advice(case: Case, planned: _Planned) -> str:
     if _SWAMPED * planned.noise > case.half_width:
         return "the privacy noise swamps the answer"
     return compare_sizes(planned.noise, planned.sampling)
@@ -420,7 +315,7 @@ def _quantile(level: float) -> float:
     return float(ndtri(level))
 
 
-def _plan(case: _Case, name: str, fits: int) -> _Planned:
+def _plan(case: Case, name: str, fits: int) -> _Planned:
     """Plan one method."""
     kernel = KERNELS[name]
     kind = check_noise(None, case.epsilon, case.delta)
@@ -448,19 +343,19 @@ def _plan(case: _Case, name: str, fits: int) -> _Planned:
         searched=searched,
         rows_per_person=case.rows_per_person,
     )
-    mechanisms = Mechanisms(noise_source(_SEED), kind, costs, rows_per_person=case.rows_per_person)
+    mechanisms = Mechanisms(noise_source(SEED), kind, costs, rows_per_person=case.rows_per_person)
     released = kernel.run(_shown(case), settings, mechanisms)
     sds = {record.release: _sd(record, case) for record in released.records}
     if searched:
         scale = laplace_scale(2.0 * searched * case.rows_per_person, costs["bounds"].epsilon)
         sds["bounds"] = math.sqrt(2.0) * scale
-    population = _Population.of(case)
-    files, models = _Files.expected(population), None
+    population = Population.of(case)
+    files, models = Files.expected(population), None
     if settings.fits_propensity:
-        files = _Files.of(case, population, fits // _FITS_A_FILE)
+        files = Files.of(case, population, fits // FITS_A_FILE)
         # the noise of a vector comes from the record, the penalty from the model
         record = next(record for record in released.records if record.release == NAME)
-        models = _fitted(case, settings, costs[NAME], record, population, files)
+        models = fitted(case, settings, costs[NAME], record, population, files)
     if isinstance(released, CellsReleased):
         released = replace(released, n=case.n)
         noise, rough = _cells_noise(released, case, files, models), released.noise_sd()
@@ -480,7 +375,7 @@ def _plan(case: _Case, name: str, fits: int) -> _Planned:
     )
 
 
-def _shown(case: _Case) -> Arrays:
+def _shown(case: Case) -> Arrays:
     """Return rows without content, on which a kernel shows its scales."""
     design = np.zeros((_SHOWN, 1 + case.columns))
     design[:, 0] = 0.5
@@ -489,62 +384,12 @@ def _shown(case: _Case) -> Arrays:
     return Arrays(np.zeros(_SHOWN), treated, design, None, case.half_width, lattice)
 
 
-def _sd(record: Release, case: _Case) -> float:
+def _sd(record: Release, case: Case) -> float:
     """Return the standard deviation of the noise in one number of a release."""
     if "K-norm" in record.mechanism:
         # a vector of d numbers has mean square (d + 1) scale^2 in each
         return record.scale * math.sqrt(case.columns + 2.0)
     return record.scale * (math.sqrt(2.0) if "Laplace" in record.mechanism else 1.0)
-
-
-def _scores(index: FloatArray, share: float) -> FloatArray:
-    """Return logistic probabilities with this mean."""
-    low, high = -800.0, 800.0
-    for _ in range(100):
-        middle = 0.5 * (low + high)
-        mean = float((0.5 + 0.5 * np.tanh((index + middle) / 2.0)).mean())
-        low, high = (middle, high) if mean < share else (low, middle)
-    tiny = 1e-9
-    return np.clip(0.5 + 0.5 * np.tanh((index + low) / 2.0), tiny, 1.0 - tiny)
-
-
-def _fitted(
-    case: _Case,
-    settings: Settings,
-    cost: Cost,
-    record: Release,
-    population: _Population,
-    files: _Files,
-) -> FloatArray:
-    """Fit the files with new noise each time; propensities, shape (files, fits, rows)."""
-    model = settings.propensity
-    if not isinstance(model, Objective):
-        raise TypeError("only propensities by objective perturbation can be planned")
-    penalty = model.calibrated(cost.epsilon, record.delta)[1]
-    rng = np.random.default_rng(_SEED)
-    rows, size = population.design.shape
-    count = len(files.shares)
-    noise = rng.standard_normal((count, _FITS_A_FILE, size))
-    if "K-norm" in record.mechanism:
-        radius = rng.gamma(size, record.scale, (count, _FITS_A_FILE, 1))
-        noise *= radius / np.linalg.norm(noise, axis=-1, keepdims=True)
-    else:
-        noise *= record.scale
-    # each row of the population stands for n / rows rows
-    weight = rows / case.n
-    scales = row_scales(population.design, model.row_norm or ROW_NORM)
-    found = np.empty((count, _FITS_A_FILE, rows))
-    for i, j in np.ndindex(count, _FITS_A_FILE):
-        coefficients = minimise(
-            population.design,
-            files.shares[i],
-            scales,
-            penalty=penalty * weight,
-            linear=noise[i, j] * weight,
-            tolerance=1e-4 * rows,
-        ).coefficients
-        found[i, j] = sigmoid_of(population.design, scales, coefficients)
-    return found
 
 
 def _within(effects: FloatArray) -> float:
@@ -557,7 +402,7 @@ def _within(effects: FloatArray) -> float:
     return math.sqrt(of_fits + of_cells * (1.0 - 1.0 / draws))
 
 
-def _cells(n: int, files: _Files, models: FloatArray | None, m: int) -> FloatArray:
+def _cells(n: int, files: Files, models: FloatArray | None, m: int) -> FloatArray:
     """Return counts and sums (in units of C) of each fit, shape (files, fits, 2, 2, m)."""
     if models is None:
         models = np.zeros((len(files.shares), 1, files.shares.shape[1]))
@@ -572,7 +417,7 @@ def _cells(n: int, files: _Files, models: FloatArray | None, m: int) -> FloatArr
 
 
 def _cells_noise(
-    released: CellsReleased, case: _Case, files: _Files, models: FloatArray | None
+    released: CellsReleased, case: Case, files: Files, models: FloatArray | None
 ) -> float:
     """Return the sd of the effect over noise in propensities and cells."""
     c, m = case.half_width, released.raw.shape[-1]
@@ -584,12 +429,12 @@ def _cells_noise(
     # with many blocks fewer draws do, and fit in memory
     draws = min(_NOISES, _CELLS // m)
     raw = np.repeat(raw, max(draws // len(raw), 1), axis=0)
-    noise = released.noise((len(raw), 2, m), np.random.default_rng(_SEED + 1))
+    noise = released.noise((len(raw), 2, m), np.random.default_rng(SEED + 1))
     total = block_effects(released.cells(raw + noise), "ate").total
     return _within(total.reshape(*cells.shape[:2], -1))
 
 
-def _cells_sampling(case: _Case, population: _Population, blocks: int) -> float:
+def _cells_sampling(case: Case, population: Population, blocks: int) -> float:
     share = case.treated_share
     spread = 1.0 / (share * (1.0 - share))
     if blocks > 1:
@@ -598,7 +443,7 @@ def _cells_sampling(case: _Case, population: _Population, blocks: int) -> float:
     return case.half_width * case.outcome_sd * math.sqrt(spread / case.n)
 
 
-def _ipw_moved(case: _Case, settings: Settings, files: _Files, models: FloatArray) -> float:
+def _ipw_moved(case: Case, settings: Settings, files: Files, models: FloatArray) -> float:
     """Return the sd that noise in the propensities gives the mean score."""
     fitted = np.clip(models, settings.overlap, 1.0 - settings.overlap)
     control, treated = files.outcomes[:, :1], files.outcomes[:, 1:]
@@ -606,7 +451,7 @@ def _ipw_moved(case: _Case, settings: Settings, files: _Files, models: FloatArra
     return case.half_width * _within(effects)
 
 
-def _ipw_sampling(case: _Case, population: _Population, clipped: FloatArray) -> float:
+def _ipw_sampling(case: Case, population: Population, clipped: FloatArray) -> float:
     score, (control, treated) = population.score, population.means
     rest = population.rest**2
     mean = score * treated / clipped - (1.0 - score) * control / (1.0 - clipped)
@@ -616,7 +461,7 @@ def _ipw_sampling(case: _Case, population: _Population, clipped: FloatArray) -> 
     return case.half_width * math.sqrt(variance / case.n)
 
 
-def _eps_needed(case: _Case, name: str, target: float) -> float:
+def _eps_needed(case: Case, name: str, target: float) -> float:
     """Return an eps (to 1 %) from which on the total standard error is below `target`."""
 
     def plan(epsilon: float, fits: int) -> _Planned:
