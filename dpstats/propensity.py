@@ -247,10 +247,7 @@ class Objective:
             delta,
         )
         tau = _perturbed_tolerance(n, d, penalty, scale)
-        scales = row_scales(X, row_norm)
-        # half of tau is left for rounding errors in the gradient itself
-        found = minimise(X, W, scales, penalty=penalty, linear=noise, tolerance=tau / 2.0)
-        coefficients = found.coefficients if found.gradient_norm <= tau / 2.0 else np.zeros(d)
+        coefficients = _within_tolerance(X, W, row_norm, penalty, noise, tau)
         # `minimise` is exact for all rows at once, so no factor for rows a person
         exact = Mechanisms(source, "laplace", {SOLVER: Cost(eps_solver)}).knorm(
             SOLVER, coefficients, sensitivity=2.0 * tau / penalty, grid_bits=0
@@ -308,10 +305,7 @@ class Output:
         row_norm = self.row_norm or ROW_NORM
         penalty = self.penalty or math.sqrt(n * d / eps)
         tau = _tolerance(n)
-        found = minimise(
-            X, W, row_scales(X, row_norm), penalty=penalty, linear=np.zeros(d), tolerance=tau / 2.0
-        )
-        coefficients = found.coefficients if found.gradient_norm <= tau / 2.0 else np.zeros(d)
+        coefficients = _within_tolerance(X, W, row_norm, penalty, np.zeros(d), tau)
         sensitivity = 2.0 * (1.0 + tau) / penalty
         mechanisms = Mechanisms(
             source, "laplace", {NAME: Cost(eps, delta)}, rows_per_person=self.rows_per_person
@@ -419,6 +413,22 @@ def _small_penalty(penalty: float, epsilon: float, rows: int) -> str:
         f"leaves nothing for the noise; got {penalty:g}, and {2 * rows}/{epsilon:g} is always "
         "enough"
     )
+
+
+def _within_tolerance(
+    X: FloatArray,
+    W: NDArray[np.bool_],
+    row_norm: float,
+    penalty: float,
+    linear: FloatArray,
+    tau: float,
+) -> FloatArray:
+    """Return a minimum with a gradient of norm at most tau, or zeros (a public constant)."""
+    # half of tau is left for rounding errors in the gradient itself
+    found = minimise(
+        X, W, row_scales(X, row_norm), penalty=penalty, linear=linear, tolerance=tau / 2.0
+    )
+    return found.coefficients if found.gradient_norm <= tau / 2.0 else np.zeros(linear.size)
 
 
 def _maximum_likelihood(

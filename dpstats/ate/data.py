@@ -183,14 +183,12 @@ def read_schema(
     return Schema(formula, roles, used, source, terms, unbounded)
 
 
-def read_columns(data: pd.DataFrame, schema: Schema, *, missing: str) -> tuple[Columns, int]:
+def read_columns(data: pd.DataFrame, schema: Schema, *, missing: str) -> Columns:
     """Read the columns in use; the first look at values.
 
     Returns
     -------
-    columns : Columns
-    dropped : int
-        Rows left out by `missing="drop"`.
+    Columns
 
     Raises
     ------
@@ -207,7 +205,6 @@ def read_columns(data: pd.DataFrame, schema: Schema, *, missing: str) -> tuple[C
     if known is not None and roles.known is not None:
         absent[roles.known] = np.isnan(known)
     columns = [name for name, rows in absent.items() if rows.any()]
-    dropped = 0
     if columns:
         if missing == "raise":
             raise DPStatsError(
@@ -216,11 +213,10 @@ def read_columns(data: pd.DataFrame, schema: Schema, *, missing: str) -> tuple[C
                 "protect the complete rows only, or fill them by a public rule"
             )
         keep = ~np.logical_or.reduce(list(absent.values()))
-        dropped = int(keep.size - keep.sum())
         values = {name: column[keep] for name, column in values.items()}
         known = None if known is None else known[keep]
         raw = raw[keep]
-    return Columns(values, _treatment(raw, roles), known, len(raw)), dropped
+    return Columns(values, _treatment(raw, roles), known, len(raw))
 
 
 def arrays_from(

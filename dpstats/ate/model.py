@@ -215,7 +215,7 @@ def dp_ate(
         raise DPStatsError(f"`data` must have at least 2 rows; got {n_rows}")
     # whatever the caller's numpy settings are, a row must not show by a floating-point warning
     with np.errstate(all="ignore"):
-        columns, _ = read_columns(data, schema, missing=missing)
+        columns = read_columns(data, schema, missing=missing)
     if columns.n < 2:
         raise DPStatsError("`data` must have at least 2 complete rows")
     if not call.private:

@@ -192,7 +192,7 @@ class ATEResults(PrivateResults):
     def _sampling_reading(self) -> str:
         if self.released.exact:
             return "ordinary, propensities taken as fixed"
-        if getattr(self.released, "variances_released", False):
+        if self.released.variances_released:
             return "from released variances, one noise sd added"
         return "an upper bound: no variance was released (Bhatia-Davis from the bounds)"
 
@@ -256,12 +256,8 @@ class ATEResults(PrivateResults):
 
     def _blocks_differ(self) -> bool:
         """Whether block effects can be told apart: one effect shared by all makes no picture."""
-        raw = getattr(self.released, "raw", None)
-        if raw is None or raw.shape[-1] == 1:
-            return False
-        effects = self.blocks["effect"].to_numpy()
-        low, high = self.facts.outcome_bounds
-        return float(np.nanmax(effects) - np.nanmin(effects)) > 1e-9 * (high - low)
+        differ = getattr(self.released, "effects_differ", None)
+        return differ is not None and bool(differ(self.facts.estimand))
 
     def _title(self) -> str:
         return "Difference in means (one block)" if self._one_block() else self.facts.title

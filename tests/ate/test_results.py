@@ -662,3 +662,18 @@ def test_the_exact_run_is_reproducible_and_ignores_seeds(estimate, frame, method
     a, b = (estimate(frame, method=method, eps=INF, rng=seed) for seed in (1, 2))
     assert a.to_dict() == b.to_dict()
     assert not a.privacy.seeded
+
+
+@pytest.mark.parametrize("released", [True, False])
+def test_the_reading_says_where_the_sampling_sd_comes_from(estimate, frame, method, released):
+    shares = {
+        "blocking": {"propensity": 0.4, "counts": 0.5},
+        "ipw": {"propensity": 0.4, "score": 0.5},
+        "diff_means": {"counts": 0.4, "sums": 0.5},
+    }[method]
+    last = {"variances": 0.1} if released else {}
+    total = sum([*shares.values(), *last.values()])
+    split = {name: share / total for name, share in {**shares, **last}.items()}
+    readings = " ".join(estimate(frame, method=method, split=split).diagnostics["reading"])
+    assert ("from released variances" in readings) == released
+    assert ("no variance was released" in readings) != released

@@ -202,6 +202,10 @@ class Released(Protocol):
     def exact(self) -> bool:
         """Whether nothing was added (`eps=inf`)."""
 
+    @property
+    def variances_released(self) -> bool:
+        """Whether variances were released for standard errors."""
+
     def estimate(self, estimand: Estimand) -> float:
         """Return the effect."""
 

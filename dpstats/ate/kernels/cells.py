@@ -208,9 +208,7 @@ class CellsReleased:
             errors = block_effects(simulated, estimand).effects - found.effects
             half = np.quantile(np.abs(errors), 0.95, axis=0)
         edges = np.linspace(0.0, 1.0, m + 1)
-        effects = found.effects
-        if self.exact and not self.smooth:
-            effects = np.where(found.kept, effects, np.nan)
+        effects = self._shown(found)
         return pd.DataFrame(
             {
                 "block": [_label(edges[i], edges[i + 1], i == m - 1) for i in range(m)],
@@ -228,6 +226,18 @@ class CellsReleased:
                 "kept": found.kept,
             }
         )
+
+    def _shown(self, found: BlockEffects) -> FloatArray:
+        """Return block effects; without noise and smoothing an empty block has none."""
+        if self.exact and not self.smooth:
+            return np.where(found.kept, found.effects, np.nan)
+        return found.effects
+
+    def effects_differ(self, estimand: Estimand) -> bool:
+        """Whether there are block effects that can be told apart."""
+        effects = self._shown(self.found(estimand))
+        spread = float(np.nanmax(effects) - np.nanmin(effects))
+        return spread >= 1e-9 * self.half_width
 
     def notes(self) -> list[str]:
         """Return what a reader of the estimate must know."""
@@ -247,8 +257,7 @@ class CellsReleased:
                 "covariates and no budget was spent on them, so it is causal only if treatment "
                 "was randomised.",
             ]
-        effects = self.found("ate").effects
-        if self.smooth and not self.exact and float(np.ptp(effects)) < 1e-9 * self.half_width:
+        if self.smooth and not self.exact and not self.effects_differ("ate"):
             return [
                 *notes,
                 "No difference between the effects of the blocks could be told from noise: they "

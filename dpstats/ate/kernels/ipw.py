@@ -80,6 +80,11 @@ class IpwReleased:
         """Whether nothing was added (`eps=inf`)."""
         return self.exact_variance is not None
 
+    @property
+    def variances_released(self) -> bool:
+        """Whether variances were released."""
+        return self.mean_square is not None
+
     def estimate(self, estimand: Estimand) -> float:
         """Return the effect."""
         if self.exact:
