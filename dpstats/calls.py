@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from dpstats.errors import DPStatsError, PrivacyWarning, UtilityWarning
+from dpstats.privacy.accounting import composed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -81,8 +82,7 @@ def check_spent(epsilon: float, delta: float, records: Sequence[Release]) -> Non
     """Stop a result whose releases cost more than was charged (a fault of a kernel)."""
     if math.isinf(epsilon):
         return
-    spent = math.fsum(record.epsilon for record in records)
-    slack = math.fsum(record.delta for record in records)
+    spent, slack = composed(records)
     if spent > epsilon * (1 + 1e-9) or slack > delta * (1 + 1e-9):
         raise RuntimeError("the releases cost more than the budget: please report this")
 

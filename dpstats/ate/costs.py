@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from dpstats.privacy.accounting import Cost, allocate, check_split
 from dpstats.privacy.bounds import private_bounds_share
@@ -17,7 +17,7 @@ __all__ = ["release_costs"]
 
 
 def release_costs(
-    kernel: Kernel,
+    kernel: Kernel[Any],
     settings: Settings,
     public: Public,
     *,
@@ -60,4 +60,15 @@ def release_costs(
     if split is not None and split != "published":
         shares = check_split(split, list(shares))
     named = set(shares) - {"bounds"} if gaussian else set()
-    return allocate(public.epsilon, public.delta, shares, named)
+    costs = allocate(public.epsilon, public.delta, shares, named)
+    partitions = kernel.partitions(settings)
+    if not partitions:
+        return costs
+    # disjoint rows: each part has all that the releases from all rows leave
+    whole = [cost for name, cost in costs.items() if name not in partitions]
+    epsilon = math.fsum((public.epsilon, *(-cost.epsilon for cost in whole)))
+    delta = math.fsum((public.delta, *(-cost.delta for cost in whole)))
+    for rows in dict.fromkeys(partitions.values()):
+        inside = {name: shares[name] for name in shares if partitions.get(name) == rows}
+        costs |= allocate(epsilon, delta, inside, set(inside) if gaussian else ())
+    return costs

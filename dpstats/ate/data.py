@@ -36,6 +36,8 @@ class Roles:
         The left side alone.
     propensity : Formula or None
         The design of the propensity: the formula's right side, or one of its own.
+    covariates : Formula or None
+        The design of the outcome model: the formula's right side.
     treat : str
     known : str or None
         Column of known propensities.
@@ -45,9 +47,16 @@ class Roles:
 
     outcome: Formula
     propensity: Formula | None
+    covariates: Formula | None
     treat: str
     known: str | None
     treated: Any
+
+    @property
+    def formulas(self) -> tuple[Formula, ...]:
+        """The formulas in use, each once."""
+        found = [self.outcome, self.propensity, self.covariates]
+        return tuple(dict.fromkeys(formula for formula in found if formula is not None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,19 +95,20 @@ class Schema:
 
     @property
     def formula_columns(self) -> tuple[str, ...]:
-        """Columns of the outcome and of the propensity's design."""
+        """Columns of the outcome and of the designs."""
         return _formula_columns(self.roles)
 
-    def without_design(self) -> Schema:
+    def without_propensity(self) -> Schema:
         """Return the schema of a call that fits no propensity."""
         roles = replace(self.roles, propensity=None)
+        terms = {name for formula in roles.formulas for name in formula.term_names()}
         kinds = {name: self.kinds[name] for name in _formula_columns(roles)}
         return replace(
             self,
             roles=roles,
             kinds=kinds,
             bounds={name: pair for name, pair in self.bounds.items() if name in kinds},
-            terms={k: v for k, v in self.terms.items() if k in roles.outcome.term_names()},
+            terms={k: v for k, v in self.terms.items() if k in terms},
             unbounded=tuple(name for name in self.unbounded if name in kinds),
         )
 
@@ -139,7 +149,8 @@ def read_schema(
     propensity: str | None,
     known: str | None,
     treated: Any,
-    needs_design: bool,
+    fits_propensity: bool,
+    models_outcome: bool,
     bounds: Mapping[str, Any] | None,
     levels: Mapping[str, Sequence[Any]] | None,
     private: bool,
@@ -164,9 +175,9 @@ def read_schema(
     full = parse_formula(formula, kinds)
     outcome = parse_formula(f"{full.outcome} ~ 1", kinds)
     design = None
-    if needs_design:
+    if fits_propensity:
         design = full if propensity is None else parse_formula(propensity, kinds, outcome=False)
-    roles = Roles(outcome, design, treat, known, treated)
+    roles = Roles(outcome, design, full if models_outcome else None, treat, known, treated)
     for name in _formula_columns(roles):
         kinds.require(name)
     if treat in {*full.columns, *_formula_columns(roles)}:
@@ -226,7 +237,7 @@ def arrays_from(
     overlap: float | None,
     *,
     exact: bool = False,
-) -> tuple[Arrays, Design, Design | None]:
+) -> tuple[Arrays, Design]:
     """Clip, evaluate the formula on the clipped columns, centre and scale.
 
     Parameters
@@ -243,8 +254,8 @@ def arrays_from(
     Returns
     -------
     arrays : Arrays
-    outcome, design : Design
-        The bound formulas; `design` is None where no propensity is fitted.
+    outcome : Design
+        The bound left side.
     """
     roles = schema.roles
     clipped = {
@@ -261,19 +272,34 @@ def arrays_from(
         y = (values - middle) / half_width
     else:
         y, half_width, lattice = _centre(values, low, high, columns.n)
-    design = None
-    x = np.empty((columns.n, 1), order="F")
-    if roles.propensity is not None:
-        design = roles.propensity.bind(bounds, schema.terms)
-        x = np.empty((columns.n, 1 + len(design.names)), order="F")
-        design.fill(clipped, x[:, 1:])
-        for column, lo, hi in zip(x[:, 1:].T, design.lower, design.upper, strict=True):
-            _scale(column, float(lo), float(hi))
-    x[:, 0] = 0.5
+    x = _design(roles.propensity, clipped, columns.n, bounds, schema)
+    z = None
+    if roles.covariates is not None:
+        shared = roles.covariates is roles.propensity
+        z = x if shared else _design(roles.covariates, clipped, columns.n, bounds, schema)
     known = columns.known
     if known is not None and overlap is not None:
         known = np.clip(known, overlap, 1.0 - overlap)
-    return Arrays(y, columns.treated, x, known, half_width, lattice), outcome, design
+    return Arrays(y, columns.treated, x, known, half_width, lattice, z), outcome
+
+
+def _design(
+    formula: Formula | None,
+    clipped: Mapping[str, NDArray[Any]],
+    n: int,
+    bounds: Mapping[str, Interval],
+    schema: Schema,
+) -> FloatArray:
+    """Return the constant 1/2 and the columns of a formula, scaled to [-1, 1]."""
+    if formula is None:
+        return np.full((n, 1), 0.5)
+    design = formula.bind(bounds, schema.terms)
+    x = np.empty((n, 1 + len(design.names)), order="F")
+    x[:, 0] = 0.5
+    design.fill(clipped, x[:, 1:])
+    for column, lo, hi in zip(x[:, 1:].T, design.lower, design.upper, strict=True):
+        _scale(column, float(lo), float(hi))
+    return x
 
 
 def _centre(values: FloatArray, low: float, high: float, n: int) -> tuple[FloatArray, float, int]:
@@ -441,9 +467,7 @@ def _check_bounds(
         raise BoundsError(
             f"`bounds` must be a dict of column (or term) to (lo, hi); got {type(bounds).__name__}"
         )
-    names = set(roles.outcome.term_names())
-    if roles.propensity is not None:
-        names |= set(roles.propensity.term_names())
+    names = {name for formula in roles.formulas for name in formula.term_names()}
     source: dict[str, Interval] = {}
     terms: dict[str, Interval] = {}
     strangers: list[str] = []
@@ -484,7 +508,7 @@ def _unbounded(
     bounds: Mapping[str, Interval],
     terms: Mapping[str, Interval],
 ) -> tuple[str, ...]:
-    formulas = [roles.outcome] if roles.propensity is None else [roles.outcome, roles.propensity]
+    formulas = roles.formulas
     partial = {name for formula in formulas for name in formula.needs_public_bounds(bounds)}
     missing = tuple(n for n, kind in kinds.items() if kind.kind == "numeric" and n not in bounds)
     refused = sorted(partial & set(missing))
@@ -502,10 +526,7 @@ def _unbounded(
 
 
 def _formula_columns(roles: Roles) -> tuple[str, ...]:
-    names = roles.outcome.columns
-    if roles.propensity is not None:
-        names = (*names, *roles.propensity.columns)
-    return tuple(dict.fromkeys(names))
+    return tuple(dict.fromkeys(name for formula in roles.formulas for name in formula.columns))
 
 
 def _values(column: pd.Series[Any], kind: ColumnKind) -> NDArray[Any]:

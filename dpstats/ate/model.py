@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -56,6 +57,10 @@ __all__ = ["dp_ate"]
 _SIMULATION_SEED = 20261130
 # a bin rarely holds more than a few per cent of the rows beyond the quantiles that matter
 _ROWS_PER_THRESHOLD = 10.0
+_ARGUMENTS = (
+    *("delta", "method", "noise", "estimand", "bounds", "levels", "treated", "propensity"),
+    *("overlap", "blocks", "min_count", "split", "missing", "rows_per_person", "ledger", "rng"),
+)
 _WIDEST: Interval = (-(2.0**60), 2.0**60)
 
 
@@ -76,12 +81,12 @@ def dp_ate(
     overlap: float | None = None,
     blocks: int | Literal["published"] | None = None,
     min_count: float | None = None,
-    smooth: bool | None = None,
     split: Mapping[str, float] | Literal["published"] | None = None,
     missing: Literal["raise", "drop"] = "raise",
     rows_per_person: int = 1,
     ledger: Ledger | None = None,
     rng: Any = None,
+    **method_options: Any,
 ) -> ATEResults:
     r"""Estimate an average treatment effect with differential privacy.
 
@@ -124,9 +129,6 @@ def dp_ate(
     min_count : float, optional
         Noisy count from which on a cell of `blocking` is used; by default three noise standard
         deviations.
-    smooth : bool, optional
-        Whether blocks of `blocking` borrow strength (`dpstats.ate.kernels.blockmeans`). By
-        default yes, but for ``blocks="published"`` and ``eps=inf``.
     split : dict of str to float, or "published", optional
         Share of the budget of each release; by default a measured rule.
     missing : {"raise", "drop"}
@@ -138,6 +140,10 @@ def dp_ate(
         the ``with ledger:`` block around the call, if any. Seeded runs and `eps=inf` are refused.
     rng : optional
         Seed or Generator for replication. The result is then not private.
+    **method_options
+        Options of one method; `None` means the default. "blocking": ``smooth`` (bool), whether
+        blocks borrow strength (`dpstats.ate.kernels.blockmeans`), by default yes, but for
+        ``blocks="published"`` and ``eps=inf``.
 
     Returns
     -------
@@ -188,9 +194,8 @@ def dp_ate(
         noise,
         estimand,
         overlap,
-        blocks,
-        min_count,
-        smooth,
+        {"blocks": blocks, "min_count": min_count},
+        method_options,
         split,
         missing,
         rows_per_person,
@@ -205,7 +210,8 @@ def dp_ate(
         propensity=spec.formula,
         known=spec.column,
         treated=treated,
-        needs_design=call.kernel.uses_propensity and spec.needs_design,
+        fits_propensity=call.kernel.uses_propensity and spec.needs_design,
+        models_outcome=call.kernel.models_outcome,
         bounds=bounds,
         levels=levels,
         private=call.private,
@@ -243,13 +249,11 @@ class _Call:
 
     epsilon: float
     delta: float
-    kernel: Kernel
+    kernel: Kernel[Any]
     noise: NoiseKind
     estimand: Estimand
     overlap: float | None
-    blocks: int | Literal["published"] | None
-    min_count: float | None
-    smooth: bool | None
+    options: Mapping[str, Any]
     split: Mapping[str, float] | Literal["published"] | None
     rows_per_person: int
     source: NoiseSource | None
@@ -280,9 +284,8 @@ def _check_call(
     noise: str | None,
     estimand: str,
     overlap: float | None,
-    blocks: Any,
-    min_count: Any,
-    smooth: Any,
+    shared: Mapping[str, Any],
+    method_options: Mapping[str, Any],
     split: Any,
     missing: str,
     rows_per_person: int,
@@ -300,12 +303,7 @@ def _check_call(
         )
     choice("missing", missing, {"raise": 0, "drop": 0})
     check_number("overlap", overlap, 1e-6, 0.5, "a number in (0.000001, 0.5)")
-    least = -math.ulp(0.0)
-    check_number("min_count", min_count, least, math.inf, "a number of at least 0")
-    if blocks is not None and blocks != "published":
-        check_count("blocks", blocks, "a positive integer or 'published'")
-    if smooth not in (None, True, False):
-        raise DPStatsError(f"`smooth` must be None, True or False; got {smooth!r}")
+    options = _check_options(kernel, method, shared, method_options)
     check_count("rows_per_person", rows_per_person, "a positive integer")
     if math.isinf(epsilon) and split is not None:
         raise DPStatsError("`split` has no meaning at `eps` = inf: nothing is spent")
@@ -320,13 +318,35 @@ def _check_call(
         kind,
         cast("Estimand", estimand),
         overlap,
-        blocks,
-        min_count,
-        smooth,
+        options,
         split,
         int(rows_per_person),
         None if math.isinf(epsilon) else source,
     )
+
+
+def _check_options(
+    kernel: Kernel[Any], method: str, shared: Mapping[str, Any], own: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the method's options that were given; those of other methods are not looked at.
+
+    Raises
+    ------
+    DPStatsError
+        If no method has an option of this name, or a value breaks a rule.
+    """
+    known = {name: check for k in KERNELS.values() for name, check in k.method_options.items()}
+    for name in own:
+        if name not in known:
+            near = difflib.get_close_matches(name, [*known, *_ARGUMENTS], 3)
+            hint = f" (near matches: {', '.join(near)})" if near else ""
+            raise DPStatsError(
+                f"`{name}` must be an argument of dp_ate or an option of method {method!r} "
+                f"({', '.join(kernel.method_options) or 'it has none'}); got {name!r}{hint}"
+            )
+    given = {name: value for name, value in {**shared, **own}.items() if value is not None}
+    checked = {name: known[name](value) for name, value in given.items()}
+    return {name: value for name, value in checked.items() if name in kernel.method_options}
 
 
 def _plan(call: _Call, spec: PropensitySpec, schema: Schema, columns: Columns) -> _Plan:
@@ -336,10 +356,13 @@ def _plan(call: _Call, spec: PropensitySpec, schema: Schema, columns: Columns) -
     searched = dict.fromkeys(schema.unbounded, _WIDEST)
     bounds = {**(searched if call.private else _observed(columns, schema)), **schema.bounds}
     design: tuple[str, ...] = ()
+    covariates: tuple[str, ...] = ()
     try:
         outcome = roles.outcome.bind(bounds, schema.terms)
         if roles.propensity is not None:
             design = roles.propensity.bind(bounds, schema.terms).names
+        if roles.covariates is not None:
+            covariates = roles.covariates.bind(bounds, schema.terms).names
     except FormulaError:
         if bounds.keys() == schema.bounds.keys() or call.private:
             raise
@@ -357,16 +380,14 @@ def _plan(call: _Call, spec: PropensitySpec, schema: Schema, columns: Columns) -
         spec.probability,
         spec.column is not None,
         call.overlap,
-        call.blocks,
-        call.min_count,
-        call.smooth,
         split,
+        call.options,
     )
-    public = Public(columns.n, len(design), call.epsilon, call.delta)
+    public = Public(columns.n, len(design), call.epsilon, call.delta, len(covariates))
     settings = call.kernel.settings(options, public)
     if roles.propensity is not None and not settings.fits_propensity:
         # nothing of the right side is needed, so nothing is spent on its bounds
-        schema = schema.without_design()
+        schema = schema.without_propensity()
     costs = _costs(call, settings, public, schema) if call.private else {}
     return _Plan(schema, settings, costs, schema.bounds)
 
@@ -422,7 +443,7 @@ def _estimate(
     else:
         found = _observed(columns, schema)
     known_overlap = settings.overlap if spec.column is not None else None
-    arrays, outcome, _ = arrays_from(
+    arrays, outcome = arrays_from(
         columns, schema, {**found, **plan.bounds}, known_overlap, exact=not call.private
     )
     released = call.kernel.run(arrays, settings, mechanisms)

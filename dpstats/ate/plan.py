@@ -326,10 +326,8 @@ def _plan(case: Case, name: str, fits: int) -> _Planned:
         case.probability,
         False,
         case.overlap if name == "ipw" else None,
-        case.blocks if name == "blocking" else None,
-        None,
-        None,
         None if wished is None else tuple(wished),
+        {"blocks": case.blocks} if name == "blocking" and case.blocks is not None else {},
     )
     public = Public(case.n, case.columns, case.epsilon, case.delta)
     settings = kernel.settings(options, public)
@@ -358,12 +356,13 @@ def _plan(case: Case, name: str, fits: int) -> _Planned:
         models = fitted(case, settings, costs[NAME], record, population, files)
     if isinstance(released, CellsReleased):
         released = replace(released, n=case.n)
+        blocks = released.raw.shape[-1]
         noise, rough = _cells_noise(released, case, files, models), released.noise_sd()
         if _SWAMPED * rough > case.half_width:
             # clipping bounds the spread of an estimate that says nothing; it must not look good
             noise = max(noise, rough)
-        sampling = _cells_sampling(case, population, settings.blocks)
-        return _Planned(settings.blocks, sds, noise, sampling)
+        sampling = _cells_sampling(case, population, blocks)
+        return _Planned(blocks, sds, noise, sampling)
     if not isinstance(released, IpwReleased):
         raise TypeError(f"method {name!r} cannot be planned")
     sds |= {name: sds[name] * _SHOWN / case.n for name in _MEANS if name in sds}

@@ -70,7 +70,7 @@ def propensity_words(spec: PropensitySpec, settings: Settings, *, private: bool)
     if settings.by_row:
         return f"known by design: column {spec.column}"
     if settings.propensity is None:
-        return "none (one block)" if settings.blocks == 1 else "none"
+        return "none (one block)" if getattr(settings, "blocks", None) == 1 else "none"
     form = f" on {spec.formula}" if spec.formula else ""
     if not private:
         return f"logit, maximum likelihood{form}"

@@ -27,6 +27,7 @@ __all__ = [
     "allocate",
     "charge",
     "check_budget",
+    "composed",
     "find_ledger",
 ]
 
@@ -34,6 +35,8 @@ Relation = Literal["row", "unit"]
 
 _NUMBER = (int, float, np.integer, np.floating)
 _SMALLEST = 1e-9
+# partitions that are no part of a file but all of it
+_WHOLE = ("all rows", "all donors")
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +209,24 @@ def check_split(split: Mapping[str, float], names: Sequence[str]) -> dict[str, f
     if abs(total - 1.0) > 1e-9:
         raise DPStatsError(f"`split` must sum to 1; got {total:.12g}")
     return shares
+
+
+def composed(records: Sequence[Release]) -> tuple[float, float]:
+    """Return the cost of all releases: those of one partition add up, disjoint ones do not.
+
+    Returns
+    -------
+    epsilon, delta : float
+        Of the releases from all rows, plus the largest of the other partitions.
+    """
+    parts: dict[str, list[Release]] = {}
+    for record in records:
+        parts.setdefault(record.partition, []).append(record)
+    whole = [record for name in _WHOLE for record in parts.pop(name, [])]
+    return (
+        max(math.fsum(r.epsilon for r in [*whole, *part]) for part in [[], *parts.values()]),
+        max(math.fsum(r.delta for r in [*whole, *part]) for part in [[], *parts.values()]),
+    )
 
 
 def allocate(

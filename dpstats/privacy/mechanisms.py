@@ -22,7 +22,7 @@ from dpstats.privacy.calibration import gaussian_dp_level, gaussian_scale, lapla
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
 
     from dpstats.privacy.noise import Ball, FloatArray, NoiseSource
 
@@ -179,6 +179,18 @@ class Mechanisms:
             cost.delta if kind == "gaussian" else 0.0,
         )
         return Noisy(noisy / divisor, scale / divisor, (record,))
+
+    def parts(self, name: str, n: int, count: int) -> NDArray[np.int64]:
+        """Assign n row positions at random to `count` parts whose sizes differ by one at most.
+
+        Returns
+        -------
+        ndarray
+            Shape (n,): the part of each position. Nothing of the data enters. Without a source
+            positions take turns.
+        """
+        turns = np.arange(n) % count
+        return turns if self.source is None else turns[self.source.permutation(name, n)]
 
     def knorm(
         self,

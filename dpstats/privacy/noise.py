@@ -1,6 +1,6 @@
 """Where randomness comes from: the operating system, or a seed for replication.
 
-Both sources offer the same four samplers. Streams are keyed by the name of the release, so two
+Both sources offer the same samplers. Streams are keyed by the name of the release, so two
 releases of equal scale never share noise.
 """
 
@@ -43,6 +43,9 @@ class NoiseSource(Protocol):
     def normal(self, name: str, dimension: int, scale: float) -> FloatArray:
         """Draw independent normals (the noise inside a perturbed objective)."""
 
+    def permutation(self, name: str, n: int) -> IntArray:
+        """Draw an order of n positions, for partitions that know nothing of the data."""
+
 
 class SystemSource:
     """Cryptographic operating-system entropy; the default, and the only private source.
@@ -76,6 +79,10 @@ class SystemSource:
     def normal(self, name: str, dimension: int, scale: float) -> FloatArray:
         """Draw independent normals from operating-system bits."""
         return scale * _normals(dimension)
+
+    def permutation(self, name: str, n: int) -> IntArray:
+        """Draw an order of n positions. It hides nothing, so an ordinary generator will do."""
+        return np.random.default_rng(int.from_bytes(os.urandom(16), "little")).permutation(n)
 
 
 class SeededSource:
@@ -133,6 +140,10 @@ class SeededSource:
     def normal(self, name: str, dimension: int, scale: float) -> FloatArray:
         """Draw independent normals."""
         return self._stream(name).normal(scale=scale, size=dimension)
+
+    def permutation(self, name: str, n: int) -> IntArray:
+        """Draw an order of n positions."""
+        return self._stream(name).permutation(n)
 
 
 def noise_source(rng: Any = None) -> NoiseSource:

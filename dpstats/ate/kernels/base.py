@@ -8,9 +8,18 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeAlias
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+)
 
 import numpy as np
 
@@ -25,6 +34,7 @@ from dpstats.propensity import (
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from typing_extensions import Self
 
     from dpstats.privacy.accounting import Release
     from dpstats.privacy.mechanisms import Mechanisms, NoiseKind
@@ -62,7 +72,10 @@ class Arrays:
     treated : ndarray of bool
         Shape (n,).
     design : ndarray
-        Shape (n, 1 + k): the constant 1/2, then columns scaled to [-1, 1] by public bounds.
+        Shape (n, 1 + k), of the propensity: the constant 1/2, then columns scaled to [-1, 1] by
+        public bounds.
+    covariates : ndarray or None
+        Shape (n, 1 + p), of the outcome model, made in the same way; None where there is none.
     known : ndarray or None
         Shape (n,): propensities known by design and row.
     half_width : float
@@ -76,11 +89,24 @@ class Arrays:
     known: FloatArray | None
     half_width: float
     lattice: int
+    covariates: FloatArray | None = None
 
     @property
     def n(self) -> int:
         """Number of rows (public)."""
         return int(self.outcome.size)
+
+    def rows(self, index: NDArray[np.int64]) -> Arrays:
+        """Return some of the rows."""
+        known = None if self.known is None else self.known[index]
+        return replace(
+            self,
+            outcome=self.outcome[index],
+            treated=self.treated[index],
+            design=self.design[index],
+            known=known,
+            covariates=None if self.covariates is None else self.covariates[index],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,17 +121,22 @@ class Public:
         Columns of the propensity's design, the constant not counted.
     epsilon, delta : float
         The budget of the call, the search for bounds included.
+    covariates : int
+        Columns of the outcome model's design, the constant not counted.
     """
 
     n: int
     columns: int
     epsilon: float
     delta: float
+    covariates: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Public constants of one call; a kernel fills in those the user left open.
+    """Public constants of one call: what the user fixed, the rest filled in by the kernel.
+
+    A kernel with constants of its own has a subclass.
 
     Attributes
     ----------
@@ -118,28 +149,27 @@ class Settings:
         Whether propensities are known by row.
     overlap : float
         omega.
-    blocks : int
-        m.
-    min_count : float or None
-        T; None for three noise standard deviations of a count.
     variances : bool
         Whether variances are released.
-    joint : bool
-        Whether counts and sums are released together.
-    smooth : bool
-        Whether blocks borrow strength from each other.
     """
 
     estimand: Estimand
     propensity: PropensityModel | None
     probability: float | None
     by_row: bool
-    overlap: float
-    blocks: int
-    min_count: float | None
-    variances: bool
-    joint: bool
-    smooth: bool
+    overlap: float = 0.0
+    variances: bool = False
+
+    @classmethod
+    def of(cls, options: Options, **chosen: Any) -> Self:
+        """Return settings with the user's options and the constants chosen for the rest."""
+        given = {
+            "estimand": options.estimand,
+            "propensity": options.propensity,
+            "probability": options.probability,
+            "by_row": options.by_row,
+        }
+        return cls(**{**given, **chosen})
 
     @property
     def fits_propensity(self) -> bool:
@@ -149,42 +179,27 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the user fixed or left open (None); `split` holds the releases of the user's split."""
+    """What the user fixed or left open (None).
+
+    Attributes
+    ----------
+    split : tuple of str or None
+        Releases of the user's split.
+    method : mapping of str to object
+        The method's own options that the user gave, checked.
+    """
 
     estimand: Estimand
     propensity: PropensityModel | None
     probability: float | None
     by_row: bool
     overlap: float | None
-    blocks: int | Literal["published"] | None
-    min_count: float | None
-    smooth: bool | None
     split: tuple[str, ...] | None
+    method: Mapping[str, Any]
 
-    def resolved(
-        self,
-        *,
-        propensity: PropensityModel | None,
-        overlap: float = 0.0,
-        blocks: int = 1,
-        min_count: float | None = None,
-        variances: bool = False,
-        joint: bool = False,
-        smooth: bool = False,
-    ) -> Settings:
-        """Return settings with these constants."""
-        return Settings(
-            self.estimand,
-            propensity,
-            self.probability,
-            self.by_row,
-            overlap,
-            blocks,
-            min_count,
-            variances,
-            joint,
-            smooth,
-        )
+    def released(self, name: str) -> bool:
+        """Whether a release that a split may leave out is made."""
+        return self.split is None or name in self.split
 
 
 class Released(Protocol):
@@ -221,34 +236,58 @@ class Released(Protocol):
         """Return a rough noise sd of the effect, from public quantities only."""
 
 
-class Kernel(ABC):
-    """One estimator."""
+S = TypeVar("S", bound=Settings)
+
+
+class Kernel(ABC, Generic[S]):
+    """One estimator.
+
+    Attributes
+    ----------
+    name, title : str
+    estimands : tuple of str
+    uses_propensity : bool
+        Whether a propensity is used: fitted and released, or known by design.
+    models_outcome : bool
+        Whether the outcome is modelled on the formula's right side.
+    published_split : mapping of str to float
+    options : tuple of str
+        Settings that the record of public constants names.
+    method_options : mapping of str to callable
+        Options of its own, each with the function that checks a value and returns it.
+    """
 
     name: ClassVar[str]
     title: ClassVar[str]
     estimands: ClassVar[tuple[Estimand, ...]]
     uses_propensity: ClassVar[bool]
+    models_outcome: ClassVar[bool] = False
     published_split: ClassVar[Shares]
     options: ClassVar[tuple[str, ...]]
+    method_options: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
 
     @abstractmethod
-    def settings(self, options: Options, public: Public) -> Settings:
+    def settings(self, options: Options, public: Public) -> S:
         """Fill in defaults from public quantities."""
 
     @abstractmethod
-    def shares(self, settings: Settings, public: Public) -> Shares:
+    def shares(self, settings: S, public: Public) -> Shares:
         """Return the default split of the budget, by release (normalised by the caller)."""
 
     @abstractmethod
-    def constants(self, settings: Settings) -> tuple[tuple[str, str], ...]:
+    def constants(self, settings: S) -> tuple[tuple[str, str], ...]:
         """Return the public constants that the summary shows."""
 
     @abstractmethod
-    def served(self, settings: Settings) -> tuple[Estimand, ...]:
+    def served(self, settings: S) -> tuple[Estimand, ...]:
         """Return the estimands that one release serves."""
 
+    def partitions(self, settings: S) -> Mapping[str, str]:
+        """Return the disjoint set of rows that a release is computed from, where it is not all."""
+        return {}
+
     @abstractmethod
-    def run(self, arrays: Arrays, settings: Settings, mechanisms: Mechanisms) -> Released:
+    def run(self, arrays: Arrays, settings: S, mechanisms: Mechanisms) -> Released:
         """Release."""
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -25,6 +26,8 @@ from dpstats.ate.kernels.cells import (
     release_cells,
     release_squares,
 )
+from dpstats.calls import check_count, check_number
+from dpstats.errors import DPStatsError
 
 if TYPE_CHECKING:
     from dpstats.ate.kernels.base import Arrays
@@ -33,14 +36,54 @@ if TYPE_CHECKING:
     from dpstats.privacy.noise import FloatArray
     from dpstats.propensity import Propensity
 
-__all__ = ["Blocking", "DiffMeans"]
+__all__ = ["BlockSettings", "Blocking", "DiffMeans"]
 
 # share of the release behind standard errors, and of counts where one block needs only one
 _VARIANCES = 0.04
 _COUNTS = 0.2
 
 
-class Blocking(Kernel):
+def _check_blocks(value: Any) -> int | str:
+    if value == "published":
+        return "published"
+    check_count("blocks", value, "a positive integer or 'published'")
+    return int(value)
+
+
+def _check_min_count(value: Any) -> float:
+    check_number("min_count", value, -math.ulp(0.0), math.inf, "a number of at least 0")
+    return float(value)
+
+
+def _check_smooth(value: Any) -> bool:
+    if value not in (True, False):
+        raise DPStatsError(f"`smooth` must be None, True or False; got {value!r}")
+    return bool(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockSettings(Settings):
+    """Public constants of `blocking`.
+
+    Attributes
+    ----------
+    blocks : int
+        m.
+    min_count : float or None
+        T; None for three noise standard deviations of a count.
+    joint : bool
+        Whether counts and sums are released together.
+    smooth : bool
+        Whether blocks borrow strength from each other.
+    """
+
+    blocks: int = 1
+    min_count: float | None = None
+    joint: bool = False
+    smooth: bool = False
+
+
+class Blocking(Kernel[BlockSettings]):
     r"""Blocking on the propensity: m equal blocks of [0, 1], block effects weighted by size.
 
     Notes
@@ -69,12 +112,17 @@ class Blocking(Kernel):
     uses_propensity = True
     published_split: ClassVar[Shares] = {"propensity": 0.1, "counts": 0.35, "sums": 0.55}
     options: ClassVar[tuple[str, ...]] = ("blocks", "min_count", "smooth")
+    method_options: ClassVar[Mapping[str, Callable[[Any], Any]]] = {
+        "blocks": _check_blocks,
+        "min_count": _check_min_count,
+        "smooth": _check_smooth,
+    }
 
-    def settings(self, options: Options, public: Public) -> Settings:
+    def settings(self, options: Options, public: Public) -> BlockSettings:
         """Fill in defaults from public quantities."""
-        blocks, split = options.blocks, options.split
+        blocks, split = options.method.get("blocks"), options.split
         private = math.isfinite(public.epsilon)
-        smooth = options.smooth
+        smooth = options.method.get("smooth")
         if smooth is None:
             smooth = private and blocks != "published"
         if blocks is None:
@@ -83,16 +131,17 @@ class Blocking(Kernel):
             blocks = 1 if flat else default_blocks(public)
         elif blocks == "published":
             blocks = published_blocks(public)
-        return options.resolved(
+        return BlockSettings.of(
+            options,
             blocks=int(blocks),
-            min_count=options.min_count,
+            min_count=options.method.get("min_count"),
             variances="variances" in split if split else private,
             joint=blocks > 1 and (split is None or "sums" not in split),
             smooth=smooth,
             propensity=options.propensity if blocks > 1 else None,
         )
 
-    def shares(self, settings: Settings, public: Public) -> Shares:
+    def shares(self, settings: BlockSettings, public: Public) -> Shares:
         """Return the default split of the budget, by release."""
         propensity = default_propensity_share(public) if settings.fits_propensity else 0.0
         rest = {"counts": 1.0} if settings.joint else {"counts": _COUNTS, "sums": 1.0 - _COUNTS}
@@ -105,15 +154,15 @@ class Blocking(Kernel):
             shares["variances"] = _VARIANCES
         return shares
 
-    def constants(self, settings: Settings) -> tuple[tuple[str, str], ...]:
+    def constants(self, settings: BlockSettings) -> tuple[tuple[str, str], ...]:
         """Return the public constants that the summary shows."""
         return (("Blocks", str(settings.blocks)),)
 
-    def served(self, settings: Settings) -> tuple[Estimand, ...]:
+    def served(self, settings: BlockSettings) -> tuple[Estimand, ...]:
         """Return the estimands that one release serves."""
         return self.estimands
 
-    def run(self, arrays: Arrays, settings: Settings, mechanisms: Mechanisms) -> CellsReleased:
+    def run(self, arrays: Arrays, settings: BlockSettings, mechanisms: Mechanisms) -> CellsReleased:
         """Release the propensity, then counts and sums."""
         m, fitted, block = settings.blocks, None, None
         if m > 1:
@@ -137,17 +186,18 @@ class DiffMeans(Blocking):
     uses_propensity = False
     published_split: ClassVar[Shares] = {"counts": 0.35, "sums": 0.55}
     options: ClassVar[tuple[str, ...]] = ("min_count",)
+    method_options: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"min_count": _check_min_count}
 
-    def settings(self, options: Options, public: Public) -> Settings:
+    def settings(self, options: Options, public: Public) -> BlockSettings:
         """Fill in defaults from public quantities: always one block."""
-        variances = "variances" in options.split if options.split else True
-        return options.resolved(
+        return BlockSettings.of(
+            options,
             propensity=None,
-            min_count=options.min_count,
-            variances=variances and math.isfinite(public.epsilon),
+            min_count=options.method.get("min_count"),
+            variances=options.released("variances") and math.isfinite(public.epsilon),
         )
 
-    def constants(self, settings: Settings) -> tuple[tuple[str, str], ...]:
+    def constants(self, settings: BlockSettings) -> tuple[tuple[str, str], ...]:
         """Return the public constants that the summary shows."""
         return ()
 
@@ -186,7 +236,7 @@ def exact_blocks(n: int) -> int:
 
 def _release(
     arrays: Arrays,
-    settings: Settings,
+    settings: BlockSettings,
     mechanisms: Mechanisms,
     block: np.ndarray | None,
     form: Form,
@@ -222,7 +272,7 @@ def _release(
     )
 
 
-def _threshold(settings: Settings, form: Form, scale: float, mechanisms: Mechanisms) -> float:
+def _threshold(settings: BlockSettings, form: Form, scale: float, mechanisms: Mechanisms) -> float:
     """Return T: by default three standard deviations of the noise in a count."""
     if settings.min_count is not None:
         return settings.min_count

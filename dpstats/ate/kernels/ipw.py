@@ -146,7 +146,7 @@ class IpwReleased:
         return np.clip(score / share, -2.0 * self.half_width, 2.0 * self.half_width)
 
 
-class Ipw(Kernel):
+class Ipw(Kernel[Settings]):
     r"""Unnormalised inverse probability weighting.
 
     Notes
@@ -185,11 +185,11 @@ class Ipw(Kernel):
             overlap = min(options.probability, 1.0 - options.probability)
         elif overlap is None:
             overlap = 0.0 if math.isinf(public.epsilon) else _DEFAULT_OVERLAP
-        variances = options.split is None or "variances" in options.split
+        variances = options.released("variances")
         model = options.propensity
         if isinstance(model, Objective) and model.penalty is model.relative_penalty is None:
             model = replace(model, relative_penalty=_RELATIVE_PENALTY)
-        return options.resolved(propensity=model, overlap=overlap, variances=variances)
+        return Settings.of(options, propensity=model, overlap=overlap, variances=variances)
 
     def shares(self, settings: Settings, public: Public) -> Shares:
         """Return the default split of the budget, by release (a measured rule)."""

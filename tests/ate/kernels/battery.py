@@ -59,6 +59,7 @@ class Case:
     blocks: int | None = None
     overlap: float | None = None
     split: tuple[str, ...] | None = None
+    method: tuple[tuple[str, Any], ...] = ()
     loose: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
@@ -66,6 +67,7 @@ class Case:
         parts += [] if self.blocks is None else [f"{self.blocks}blocks"]
         parts += [] if self.overlap is None else [f"overlap{self.overlap:g}"]
         parts += [] if self.split is None else ["+".join(self.split)]
+        parts += [f"{name}{value}" for name, value in self.method]
         return "-".join(parts)
 
     @property
@@ -80,13 +82,12 @@ class Case:
             "probability": self.probability if self.propensity == "number" else None,
             "by_row": self.propensity == "row",
             "overlap": self.overlap,
-            "blocks": self.blocks,
-            "min_count": 0.0,
             "split": self.split,
         }
-        left_open = {option.name: None for option in fields(Options)}
-        options = Options(**{**left_open, **chosen})
-        return self.run_by.settings(options, Public(n, 1, epsilon, delta))
+        method = {"blocks": self.blocks, "min_count": 0.0, **dict(self.method)}
+        known = self.run_by.method_options
+        method = {k: known[k](v) for k, v in method.items() if k in known and v is not None}
+        return self.run_by.settings(Options(**chosen, method=method), Public(n, 1, epsilon, delta))
 
     def costs(self, epsilon: float, delta: float, n: int):
         settings = self.settings(epsilon, delta, n)
@@ -165,6 +166,9 @@ class Silent:
     def normal(self, name, dimension, scale):
         return np.zeros(dimension)
 
+    def permutation(self, name, n):
+        return np.arange(n)
+
 
 @dataclass
 class Tap:
@@ -190,6 +194,9 @@ class Tap:
         self.draws.append((name, "normal", None, scale))
         return self.inner.normal(name, dimension, scale)
 
+    def permutation(self, name, n):
+        return self.inner.permutation(name, n)
+
 
 @dataclass
 class Scaled:
@@ -211,6 +218,9 @@ class Scaled:
     def normal(self, name, dimension, scale):
         return self.inner.normal(name, dimension, scale * self.factor)
 
+    def permutation(self, name, n):
+        return self.inner.permutation(name, n)
+
 
 class Blind:
     """Returns numbers that do not depend on what it is given: whatever else differs has leaked."""
@@ -222,6 +232,9 @@ class Blind:
         return np.rint(rng.uniform(1.0, 9.0, np.shape(values)) * 2.0**20).astype(np.int64)
 
     gaussian = laplace
+
+    def permutation(self, name, n):
+        return np.random.default_rng(list(name.encode())).permutation(n)
 
 
 # ---------------------------------------------------------------------------------- mechanisms
