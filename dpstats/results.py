@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import math
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,11 +18,13 @@ from dpstats.storage import FORMAT, encode, plain, write_json
 if TYPE_CHECKING:
     from collections.abc import Hashable
     from os import PathLike
+    from pathlib import Path
 
     import pandas as pd
 
     from dpstats.privacy.accounting import PrivacyRecord
     from dpstats.report.html import Block
+    from dpstats.report.story import Story
     from dpstats.report.summary import PrivateSummary, SummaryContent, TableContent
 
 __all__ = ["PrivateResults"]
@@ -40,6 +43,18 @@ class PrivateResults(ABC):
     @abstractmethod
     def _inferences(self) -> dict[Hashable, Inference]:
         """Return one inference a parameter."""
+
+    @abstractmethod
+    def _privacy_inferences(self) -> list[Inference]:
+        """Return one inference a parameter, over privacy noise alone."""
+
+    @abstractmethod
+    def noise_sd(self) -> float:
+        """Return the standard deviation that privacy noise alone gives the estimate."""
+
+    @abstractmethod
+    def comparison_facts(self) -> dict[str, str]:
+        """Return what a table of several results says about this one."""
 
     @abstractmethod
     def _summary_content(self, alpha: float) -> SummaryContent:
@@ -111,9 +126,36 @@ class PrivateResults(ABC):
         rows = [row.interval(level) for row in self._inference.values()]
         return pd.DataFrame(rows, index=self.params.index, columns=[0, 1])
 
+    def privacy_interval(self, alpha: float = 0.05) -> pd.DataFrame:
+        """Intervals over privacy noise alone: how far the noise may have moved the estimates.
+
+        Parameters
+        ----------
+        alpha : float
+            One minus the level.
+
+        Returns
+        -------
+        DataFrame
+            Columns 0 and 1, one row a parameter. Not a confidence interval: it leaves out sampling.
+
+        Raises
+        ------
+        DPStatsError
+            If `alpha` is not in (0, 1).
+        """
+        import pandas as pd
+
+        level = check_alpha(alpha)
+        rows = [row.interval(level) for row in self._privacy_inferences()]
+        return pd.DataFrame(rows, index=self.params.index, columns=[0, 1])
+
     @property
     def diagnostics(self) -> pd.DataFrame:
-        """Checks computed from released numbers only: `quantity`, `value`, `reading`."""
+        """Checks computed from released numbers only: `quantity`, `value`, `reading`.
+
+        pandas shortens a long reading when it prints; `summary(diagnostics=True)` shows all of it.
+        """
         import pandas as pd
 
         return pd.DataFrame(self._diagnostic_rows(), columns=["quantity", "value", "reading"])
@@ -141,22 +183,32 @@ class PrivateResults(ABC):
     def glance(self) -> pd.DataFrame:
         """Return one row for the model."""
 
-    def summary(self, alpha: float = 0.05) -> PrivateSummary:
+    def summary(self, alpha: float = 0.05, *, diagnostics: bool = False) -> PrivateSummary:
         """Return the summary table.
 
         Parameters
         ----------
         alpha : float
             One minus the level of the intervals shown.
+        diagnostics : bool
+            Whether to show `diagnostics` too, with every reading in full.
 
         Returns
         -------
         PrivateSummary
             A statsmodels `Summary`: `as_text`, `as_html`, `as_latex`, `as_csv`.
         """
-        from dpstats.report.summary import build_summary
+        from dpstats.report.summary import TableContent, build_summary
 
-        return build_summary(self._summary_content(check_alpha(alpha)))
+        content = self._summary_content(check_alpha(alpha))
+        if diagnostics:
+            title, heads = (
+                "Diagnostics, from released numbers only",
+                ("quantity", "value", "reading"),
+            )
+            table = TableContent(title, heads, tuple(self._diagnostic_rows()))
+            content = replace(content, tables=(*content.tables, table))
+        return build_summary(content)
 
     def __str__(self) -> str:
         return str(self.summary())
@@ -208,6 +260,55 @@ class PrivateResults(ABC):
             {"format": FORMAT, "dpstats": _version(), "class": type(self).__name__, "state": state},
         )
 
+    def report(
+        self,
+        path: str | PathLike[str],
+        *,
+        alpha: float = 0.05,
+        title: str | None = None,
+        question: str | None = None,
+    ) -> Path:
+        r"""Write a report: question, estimate, privacy in plain words, releases, plots, citation.
+
+        Parameters
+        ----------
+        path : str or path
+            Its suffix says what is written. `.html`: one page that needs no other file and no
+            network. `.tex`: a document to compile, its figures as PDF beside it and, as
+            `<stem>-table.tex`, a table to `\input` into a paper. `.md`: Markdown, its figures as
+            PNG beside it. Figures are named after the file and need matplotlib (extra `plot`);
+            without it they are left out.
+        alpha : float
+            One minus the level of the intervals.
+        title, question : str, optional
+            Heading and what stands below it, in your words.
+
+        Returns
+        -------
+        pathlib.Path
+            Where it was written.
+
+        Raises
+        ------
+        DPStatsError
+            If the suffix is another or `alpha` is not in (0, 1).
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import dpstats as dp
+        >>> trial = dp.simulate.ate("well_specified", 2000, rng=1)
+        >>> res = dp.dp_ate("y ~ x1 + x2 + x3 + x4", treat="w", data=trial.data, eps=1,
+        ...                 bounds=trial.bounds)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     res.report(f"{folder}/effect.html").name
+        'effect.html'
+        """
+        from dpstats.report.files import write_report
+
+        level = check_alpha(alpha)
+        return write_report(self, path, alpha=level, title=title, question=question)
+
     def report_blocks(self) -> tuple[Block, ...]:
         """Return the blocks of this result in an HTML page: summary, plot, diagnostics."""
         from dpstats.report.html import Figure, Html, Table
@@ -224,6 +325,10 @@ class PrivateResults(ABC):
             blocks.append(Figure(figure, alt=self._figure_text(), caption=self._figure_text()))
         blocks.append(Table(self.diagnostics, caption="Diagnostics, from released numbers only"))
         return tuple(blocks)
+
+    @abstractmethod
+    def _story(self) -> Story:
+        """Return what a report says about this result."""
 
     @abstractmethod
     def _figure_text(self) -> str:

@@ -1,4 +1,4 @@
-"""Any string made safe to print: visible characters only, then escaped for HTML, LaTeX or CSV."""
+"""Any string made safe to print: visible characters only, then escaped for the output format."""
 
 # ruff: noqa: RUF001 - the table of characters holds the very ones that look alike
 from __future__ import annotations
@@ -10,7 +10,15 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-__all__ = ["UNICODE_MACRO", "csv_line", "display_width", "html_text", "latex_text", "plain"]
+__all__ = [
+    "UNICODE_MACRO",
+    "csv_line",
+    "display_width",
+    "html_text",
+    "latex_text",
+    "markdown_text",
+    "plain",
+]
 
 # typesets a character where the engine can, its code point under pdfLaTeX
 UNICODE_MACRO = (
@@ -20,6 +28,14 @@ UNICODE_MACRO = (
 
 _JOINERS = "\u200c\u200d"
 _NUMBER = re.compile(r"(-?)(\d[\d,]*\.?\d*|\.\d+)(?:e([-+]?\d+))?")
+# what CommonMark, GitHub, pandoc or MathJax may read as markup; entities where that is surer
+_MARKDOWN = {char: f"\\{char}" for char in "\\`*_{}[]#|~$^!"}
+_MARKDOWN |= {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+_MARKDOWN_MARKUP = re.compile(
+    # an interval of numbers is no link
+    r"(\[-?[\d.,]+(?:e[-+]?\d+)?, -?[\d.,]+(?:e[-+]?\d+)?\])(?![\[(:])"
+    rf"|[{re.escape(''.join(_MARKDOWN))}]"
+)
 
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -183,6 +199,19 @@ def _latex_char(char: str) -> str:
         letter = rf"\{base}" if base in "ij" and marks[0] != "\u0327" else base
         return rf"\{_ACCENTS[marks[0]]}{{{letter}}}"
     return rf"\dpstatsunicode{{{char}}}{{{ord(char):04X}}}"
+
+
+def markdown_text(value: object) -> str:
+    r"""Escape for Markdown, inside a line or a cell of a table.
+
+    Intervals of numbers keep their brackets.
+
+    Examples
+    --------
+    >>> print(markdown_text("a_b | <c> & $d$"), markdown_text("[0.5, 1.5]"))
+    a\_b \| &lt;c&gt; &amp; \$d\$ [0.5, 1.5]
+    """
+    return _MARKDOWN_MARKUP.sub(lambda found: found[1] or _MARKDOWN[found[0]], plain(value))
 
 
 def csv_line(cells: Sequence[object]) -> str:

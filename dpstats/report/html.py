@@ -8,18 +8,27 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
-import numpy as np
-import pandas as pd
-
+from dpstats.report._cells import cells_of
 from dpstats.report._escape import html_text
-from dpstats.report._numbers import number
+from dpstats.report._files import write_text
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure as MatplotlibFigure
 
-__all__ = ["Block", "Figure", "Html", "Paragraph", "Section", "Table", "page", "write_page"]
+__all__ = [
+    "Block",
+    "Figure",
+    "Html",
+    "Paragraph",
+    "Rendered",
+    "Section",
+    "Table",
+    "page",
+    "write_page",
+]
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _DPI = 200
@@ -61,7 +70,7 @@ class Table:
     ----------
     frame : DataFrame
         Floats are shown with four significant digits, strings as they are. The index is shown
-        unless it only counts the rows.
+        unless it only counts the rows, the heads unless all are empty.
     caption, note : str
         Above and below the table; may be empty.
     """
@@ -83,14 +92,31 @@ class Figure:
         Says what the picture shows to those who cannot see it.
     caption : str
         Below the picture; may be empty.
+    name : str
+        Ends the name of its file where it cannot stand inside the page.
     """
 
     fig: MatplotlibFigure | bytes
     alt: str
     caption: str = ""
+    name: str = "figure"
 
 
-Block: TypeAlias = Paragraph | Html | Table | Figure
+@runtime_checkable
+class Rendered(Protocol):
+    """Whatever writes itself in every format, such as a `Comparison`."""
+
+    def as_html(self) -> str:
+        """Return an HTML fragment, escaped."""
+
+    def as_latex(self) -> str:
+        """Return LaTeX for inclusion, escaped."""
+
+    def as_markdown(self) -> str:
+        """Return Markdown, escaped."""
+
+
+Block: TypeAlias = Paragraph | Html | Table | Figure | Rendered
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +127,7 @@ class Section:
     ----------
     heading : str
         May be empty.
-    blocks : tuple of Paragraph, Html, Table or Figure
+    blocks : tuple of Paragraph, Html, Table, Figure or Rendered
         In the order of the page.
     """
 
@@ -138,7 +164,8 @@ caption { caption-side: top; text-align: left; padding-bottom: 0.45rem; color: v
 th, td { padding: 0.28rem 0 0.28rem 1.1rem; text-align: left; vertical-align: top;
   font-weight: 400; }
 th:first-child, td:first-child { padding-left: 0; }
-thead th { border-bottom: 1px solid var(--ink); font-weight: 600; white-space: nowrap; }
+thead th, thead td { border-bottom: 1px solid var(--ink); }
+thead th { font-weight: 600; white-space: nowrap; }
 .number { text-align: right; }
 .number, .short { white-space: nowrap; }
 tbody th { max-width: 22rem; overflow-wrap: break-word; }
@@ -151,6 +178,9 @@ tbody th { max-width: 22rem; overflow-wrap: break-word; }
   h1 { font-size: 1.5rem; }
   table { font-size: 0.85rem; }
   th, td { padding-left: 0.8rem; }
+  /* the whole picture, as large as the screen: the effect is at its right end */
+  figure { margin-left: -1rem; margin-right: -1rem; }
+  figcaption { padding: 0 1rem; }
   tbody th, .dpstats-summary td { max-width: 11rem; }
 }
 @media print {
@@ -161,7 +191,7 @@ tbody th { max-width: 22rem; overflow-wrap: break-word; }
   .scroll { overflow: visible; }
   table { font-size: 8.5pt; }
   h2 { break-after: avoid; }
-  figure, tr, .dpstats-banner { break-inside: avoid; }
+  figure, tr, .dpstats-banner, .dpstats-compare table { break-inside: avoid; }
   thead { display: table-header-group; }
   figure img { max-height: 11cm; }
 }
@@ -254,19 +284,7 @@ def write_page(
     ...     written.read_text(encoding="utf-8").splitlines()[0]
     '<!DOCTYPE html>'
     """
-    path = Path(path)
-    target = path.resolve()
-    markup = page(title, sections, lead=lead, banner=banner)
-    draft = target.with_name(f".{target.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    try:
-        with draft.open("x", encoding="utf-8", newline="\n") as file:
-            file.write(markup)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(target)
-    finally:
-        draft.unlink(missing_ok=True)
-    return path
+    return write_text(path, page(title, sections, lead=lead, banner=banner))
 
 
 def _banner(text: str) -> str:
@@ -286,7 +304,9 @@ def _block(block: Block) -> str:
         return _scroll("details", block.markup)
     if isinstance(block, Table):
         return _table(block)
-    return _figure(block)
+    if isinstance(block, Figure):
+        return _figure(block)
+    return _scroll("table", block.as_html())
 
 
 def _scroll(label: str, markup: str) -> str:
@@ -319,25 +339,19 @@ def _png(fig: MatplotlibFigure) -> bytes:
 
 
 def _table(block: Table) -> str:
-    frame = block.frame
-    counts = isinstance(frame.index, pd.RangeIndex) and frame.index.name is None
-    levels = 0 if counts else frame.index.nlevels
-    labels = [_parts(key)[:levels] for key in frame.index]
-    names = ["" if name is None else name for name in frame.index.names][:levels]
-    columns = [frame.iloc[:, j].tolist() for j in range(frame.shape[1])]
-    flush = [_is_numeric(column) for column in columns]
-    heads = [_th("col", name) for name in names]
-    for name, right in zip(frame.columns, flush, strict=True):
-        heads.append(_th("col", " ".join(map(str, _parts(name))), right))
+    cells = cells_of(block.frame)
+    heads = [
+        _th("col", name, right) for name, right in zip(cells.heads, cells.numeric, strict=True)
+    ]
     rows = []
-    for i, label in enumerate(labels):
-        cells = [_th("row", _cell(part)) for part in label]
-        for column, right in zip(columns, flush, strict=True):
-            cells.append(_td(_cell(column[i]), right))
-        rows.append(f"<tr>{''.join(cells)}</tr>")
+    for row in cells.rows:
+        line = [_th("row", text) for text in row[: cells.stubs]]
+        rest = zip(row[cells.stubs :], cells.numeric[cells.stubs :], strict=True)
+        line += [_td(text, right) for text, right in rest]
+        rows.append(f"<tr>{''.join(line)}</tr>")
     caption = [f"<caption>{html_text(block.caption)}</caption>"] if block.caption else []
-    head = f"<thead><tr>{''.join(heads)}</tr></thead>"
-    body = ["<table>", *caption, head, "<tbody>", *rows, "</tbody>", "</table>"]
+    head = [f"<thead><tr>{''.join(heads)}</tr></thead>"] if any(cells.heads) else []
+    body = ["<table>", *caption, *head, "<tbody>", *rows, "</tbody>", "</table>"]
     note = f'\n<p class="note">{html_text(block.note)}</p>' if block.note else ""
     return _scroll(block.caption, "\n".join(body)) + note
 
@@ -352,39 +366,3 @@ def _td(text: str, number: bool) -> str:
 
 def _class(text: str, number: bool) -> str:
     return ' class="number"' if number else ' class="short"' if len(text) <= _SHORT else ""
-
-
-def _parts(label: Any) -> tuple[Any, ...]:
-    return label if isinstance(label, tuple) else (label,)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool | np.bool_)
-
-
-def _is_missing(value: Any) -> bool:
-    return value is None or value is pd.NA or value is pd.NaT or value != value
-
-
-def _is_numeric(column: list[Any]) -> bool:
-    """Whether a column is set flush right: numbers, or strings that are numbers."""
-    present = [value for value in column if not _is_missing(value) and value != ""]
-    return bool(present) and all(_is_number(value) or _reads_as_number(value) for value in present)
-
-
-def _reads_as_number(value: Any) -> bool:
-    try:
-        float(value.replace(",", "").rstrip("% ")) if isinstance(value, str) else float("x")
-    except ValueError:
-        return False
-    return True
-
-
-def _cell(value: Any) -> str:
-    if _is_missing(value):
-        return "\N{EN DASH}"
-    if isinstance(value, bool | np.bool_):
-        return "yes" if value else "no"
-    if _is_number(value):
-        return number(value).replace("-", "\N{MINUS SIGN}")
-    return str(value)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpstats.privacy.accounting import WHOLE
 from dpstats.report._escape import plain
 from dpstats.report._layout import wrap
 from dpstats.report._numbers import number
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["blocks", "budget", "close", "effect", "overlap"]
+    from dpstats.report.love import love
+
+__all__ = ["blocks", "budget", "close", "effect", "love", "overlap"]
 
 # Okabe and Ito
 _BLUE = "#0072B2"
@@ -451,8 +454,8 @@ def budget(releases: pd.DataFrame, *, ax: Axes | None = None) -> tuple[Figure, A
     Parameters
     ----------
     releases : DataFrame
-        Columns `release` and `epsilon`, from top to bottom; one row a release, each part of the
-        same sum (releases to disjoint rows stand once).
+        Columns `release` and `epsilon`, from top to bottom; one row a release. Optional
+        `partition`: the rows it was made from; those of disjoint rows do not add up.
     ax : matplotlib.axes.Axes, optional
         Drawn into; without it a new figure is made.
 
@@ -474,7 +477,7 @@ def budget(releases: pd.DataFrame, *, ax: Axes | None = None) -> tuple[Figure, A
     with _canvas(ax, 0.95 + 0.36 * max(len(releases), 1)) as (fig, ax_):
         places = np.arange(len(releases))
         spent = np.nan_to_num(_column(releases, "epsilon"), posinf=0.0)
-        total = float(spent.sum())
+        total = _spent_on_a_row(releases, spent)
         ax_.barh(places, spent, height=0.62, color=_BLUE, edgecolor=_INK, linewidth=0.6, zorder=2)
         for place, part in zip(places, spent, strict=True):
             percent = 100 * part / total if total else 0.0
@@ -493,3 +496,23 @@ def budget(releases: pd.DataFrame, *, ax: Axes | None = None) -> tuple[Figure, A
         ax_.tick_params(axis="y", length=0)
         ax_.set_xlabel(f"epsilon (total {number(total)})")
     return fig, ax_
+
+
+def _spent_on_a_row(releases: pd.DataFrame, spent: np.ndarray) -> float:
+    """Add up releases from the same rows; of disjoint ones the largest counts."""
+    if "partition" not in releases:
+        return float(spent.sum())
+    sums: dict[str, float] = {}
+    for rows, part in zip(releases["partition"], spent, strict=True):
+        sums[rows] = sums.get(rows, 0.0) + float(part)
+    whole = sum(sums.pop(name, 0.0) for name in WHOLE)
+    return whole + max(sums.values(), default=0.0)
+
+
+def __getattr__(name: str) -> Any:
+    # one file a family of plots; they take the canvas from here
+    if name == "love":
+        from dpstats.report.love import love
+
+        return love
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
