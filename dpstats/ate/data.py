@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -98,9 +98,12 @@ class Schema:
         """Columns of the outcome and of the designs."""
         return _formula_columns(self.roles)
 
-    def without_propensity(self) -> Schema:
-        """Return the schema of a call that fits no propensity."""
-        roles = replace(self.roles, propensity=None)
+    def without(self, design: Literal["propensity", "covariates"]) -> Schema:
+        """Return the schema of a call that needs no such design."""
+        if design == "propensity":
+            roles = replace(self.roles, propensity=None)
+        else:
+            roles = replace(self.roles, covariates=None)
         terms = {name for formula in roles.formulas for name in formula.term_names()}
         kinds = {name: self.kinds[name] for name in _formula_columns(roles)}
         return replace(

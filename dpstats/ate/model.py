@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
+from dpstats.ate.balance import balance_share, check_balanced, release_balance, set_aside
 from dpstats.ate.costs import release_costs
 from dpstats.ate.data import arrays_from, read_columns, read_schema
 from dpstats.ate.kernels import KERNELS
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
     from dpstats.ate.data import Columns, Schema
     from dpstats.ate.kernels.base import Estimand, Kernel, Released, Settings
+    from dpstats.formula import Formula
     from dpstats.privacy.accounting import Ledger, Release
     from dpstats.privacy.noise import NoiseSource
 
@@ -59,7 +61,8 @@ _SIMULATION_SEED = 20261130
 _ROWS_PER_THRESHOLD = 10.0
 _ARGUMENTS = (
     *("delta", "method", "noise", "estimand", "bounds", "levels", "treated", "propensity"),
-    *("overlap", "blocks", "min_count", "split", "missing", "rows_per_person", "ledger", "rng"),
+    *("overlap", "blocks", "min_count", "balance", "split", "missing", "rows_per_person"),
+    *("ledger", "rng"),
 )
 _WIDEST: Interval = (-(2.0**60), 2.0**60)
 
@@ -81,6 +84,7 @@ def dp_ate(
     overlap: float | None = None,
     blocks: int | Literal["published"] | None = None,
     min_count: float | None = None,
+    balance: float | None = None,
     split: Mapping[str, float] | Literal["published"] | None = None,
     missing: Literal["raise", "drop"] = "raise",
     rows_per_person: int = 1,
@@ -129,6 +133,10 @@ def dp_ate(
     min_count : float, optional
         Noisy count from which on a cell of `blocking` is used; by default three noise standard
         deviations.
+    balance : float, optional
+        Share of the budget spent on the balance of the covariates before and after the adjustment
+        (`ATEResults.balance`), for the methods that weigh or block rows; the other releases share
+        the rest. By default nothing. Costs no budget at `eps=inf`.
     split : dict of str to float, or "published", optional
         Share of the budget of each release; by default a measured rule.
     missing : {"raise", "drop"}
@@ -194,7 +202,7 @@ def dp_ate(
         noise,
         estimand,
         overlap,
-        {"blocks": blocks, "min_count": min_count},
+        {"blocks": blocks, "min_count": min_count, "balance": balance},
         method_options,
         split,
         missing,
@@ -210,8 +218,8 @@ def dp_ate(
         propensity=spec.formula,
         known=spec.column,
         treated=treated,
-        fits_propensity=call.kernel.uses_propensity and spec.needs_design,
-        models_outcome=call.kernel.models_outcome,
+        fits_propensity=(call.kernel.uses_propensity and spec.needs_design) or call.balance > 0.0,
+        models_outcome=call.kernel.may_model_outcome(call.options, spec.needs_design),
         bounds=bounds,
         levels=levels,
         private=call.private,
@@ -257,6 +265,11 @@ class _Call:
     split: Mapping[str, float] | Literal["published"] | None
     rows_per_person: int
     source: NoiseSource | None
+
+    @property
+    def balance(self) -> float:
+        """Share of the budget for the balance of the covariates."""
+        return balance_share(self.options)
 
     @property
     def private(self) -> bool:
@@ -385,9 +398,13 @@ def _plan(call: _Call, spec: PropensitySpec, schema: Schema, columns: Columns) -
     )
     public = Public(columns.n, len(design), call.epsilon, call.delta, len(covariates))
     settings = call.kernel.settings(options, public)
-    if roles.propensity is not None and not settings.fits_propensity:
+    if call.balance:
+        check_balanced(settings, design)
+    elif roles.propensity is not None and not settings.needs_design:
         # nothing of the right side is needed, so nothing is spent on its bounds
-        schema = schema.without_propensity()
+        schema = schema.without("propensity")
+    if roles.covariates is not None and not (call.kernel.models_outcome or settings.models_outcome):
+        schema = schema.without("covariates")
     costs = _costs(call, settings, public, schema) if call.private else {}
     return _Plan(schema, settings, costs, schema.bounds)
 
@@ -403,18 +420,20 @@ def _check_width(name: str, interval: Interval) -> None:
 
 def _costs(call: _Call, settings: Settings, public: Public, schema: Schema) -> dict[str, Cost]:
     searched = len(schema.unbounded)
+    gaussian = call.noise == "gaussian"
+    public, own = set_aside(public, call.balance, gaussian)
     costs = release_costs(
         call.kernel,
         settings,
         public,
         split=call.split,
-        gaussian=call.noise == "gaussian",
+        gaussian=gaussian,
         searched=searched,
         rows_per_person=call.rows_per_person,
     )
     if searched:
         _check_rows(public.n, searched, costs["bounds"].epsilon, call.rows_per_person, schema)
-    return costs
+    return costs | own
 
 
 def _check_rows(n: int, searched: int, epsilon: float, rows: int, schema: Schema) -> None:
@@ -450,6 +469,14 @@ def _estimate(
     if not call.private:
         _check_estimate(released, call.estimand)
     records += released.records
+    balance = None
+    if call.balance:
+        weights = call.kernel.row_weights(arrays, settings, released)
+        design = cast("Formula", schema.roles.propensity).bind(
+            {**found, **plan.bounds}, schema.terms
+        )
+        balance, more = release_balance(arrays, design, weights, mechanisms)
+        records += more
     check_spent(call.epsilon, call.delta, records)
     _warn_noise(call, released, arrays.half_width)
     facts = Facts(
@@ -476,7 +503,7 @@ def _estimate(
         call.seeded,
         records,
     )
-    return ATEResults(facts, released, privacy)
+    return ATEResults(facts, released, privacy, balance)
 
 
 def _observed(columns: Columns, schema: Schema) -> dict[str, Interval]:

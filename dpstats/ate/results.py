@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from dpstats.ate.balance import Balance
     from dpstats.ate.kernels.base import Estimand, Released
     from dpstats.privacy.accounting import PrivacyRecord
+    from dpstats.report.story import Story
     from dpstats.report.summary import SummaryContent
 
 __all__ = ["ATEResults", "Facts"]
@@ -34,6 +36,13 @@ ESTIMANDS = {
     "att": "average treatment effect on the treated",
     "atc": "average treatment effect on the controls",
     "ato": "average treatment effect in the overlap population",
+}
+# over whom an effect is averaged, in plain words
+AMONG = {
+    "ate": "everybody in the data",
+    "att": "those who were treated",
+    "atc": "those who were not treated",
+    "ato": "those who might have gone either way (the overlap population)",
 }
 
 
@@ -85,12 +94,19 @@ class ATEResults(PrivateResults):
         What was spent, whom it protects, what was taken as public.
     """
 
-    _STATE = ("facts", "released", "privacy")
+    _STATE = ("facts", "released", "privacy", "covariates")
 
-    def __init__(self, facts: Facts, released: Released, privacy: PrivacyRecord) -> None:
+    def __init__(
+        self,
+        facts: Facts,
+        released: Released,
+        privacy: PrivacyRecord,
+        covariates: Balance | None = None,
+    ) -> None:
         self.facts = facts
         self.released = released
         self.privacy = privacy
+        self.covariates = covariates
 
     @property
     def nobs(self) -> int:
@@ -113,6 +129,12 @@ class ATEResults(PrivateResults):
         else:
             found = Inference.simulated(value, self._errors("both"))
         return {estimand.upper(): found}
+
+    def _privacy_inferences(self) -> list[Inference]:
+        estimate = float(self.params.iloc[0])
+        if self.released.exact:
+            return [Inference(estimate, 0.0)]
+        return [Inference.simulated(estimate, self._errors("privacy"))]
 
     def estimand(self, name: Estimand) -> ATEResults:
         """Return another estimand from the same release: post-processing, at no cost.
@@ -141,7 +163,34 @@ class ATEResults(PrivateResults):
                 f"`name` must be {' or '.join(self.facts.estimands)} for this release; "
                 f"got {name!r}{advice}"
             )
-        return ATEResults(replace(self.facts, estimand=wanted), self.released, self.privacy)
+        facts = replace(self.facts, estimand=wanted)
+        # the balance is that of the weights of the estimand of the call
+        covariates = self.covariates if wanted == self.facts.estimand else None
+        return ATEResults(facts, self.released, self.privacy, covariates)
+
+    @property
+    def balance(self) -> pd.DataFrame:
+        """Balance of the covariates before and after the adjustment, from released numbers.
+
+        Returns
+        -------
+        DataFrame
+            One row a column of the design: `mean_control`, `mean_treated`, `weighted_control`,
+            `weighted_treated` (in units of the column), `before` and `after` (differences of
+            treated less control, in standard deviations within arms before the adjustment),
+            `before_sd` and `after_sd` (the noise in each).
+
+        Raises
+        ------
+        DPStatsError
+            If the call did not spend a share on it.
+        """
+        if self.covariates is None:
+            raise DPStatsError(
+                "`balance` must be a share of the budget in the call of dp_ate, with a method that "
+                "weighs or blocks rows, for this table (and for another estimand a call of its own)"
+            )
+        return self.covariates.table()
 
     @property
     def blocks(self) -> pd.DataFrame:
@@ -187,14 +236,31 @@ class ATEResults(PrivateResults):
             ("sd of sampling error", f"{sampling:.4g}", self._sampling_reading()),
         ]
         rows += getattr(self.released, "diagnostics", list)()
+        if self.covariates is not None:
+            rows += self.covariates.diagnostics()
         return rows
 
     def _sampling_reading(self) -> str:
         if self.released.exact:
-            return "ordinary, propensities taken as fixed"
+            how = "estimated" if self._fit_in_error() else "taken as fixed"
+            return f"ordinary, propensities {how}"
         if self.released.variances_released:
             return "from released variances, one noise sd added"
         return "an upper bound: no variance was released (Bhatia-Davis from the bounds)"
+
+    def _fit_in_error(self) -> bool:
+        return bool(getattr(self.released, "fit_in_error", False))
+
+    def comparison_facts(self) -> dict[str, str]:
+        """Return what a table of several results says about this one."""
+        facts = self.facts
+        return {
+            "Outcome": facts.outcome,
+            "Treatment": facts.treat,
+            "Method": self._title(),
+            "Estimand": facts.estimand.upper(),
+            "N": str(facts.n),
+        }
 
     def glance(self) -> pd.DataFrame:
         """Return one row for the model."""
@@ -280,6 +346,7 @@ class ATEResults(PrivateResults):
             )
             if facts.propensity.startswith(("none", "known")):
                 given = ""
+            given = getattr(self.released, "assumptions", given)
             notes.append(
                 "Standard errors and intervals cover sampling and privacy noise (parametric "
                 f"bootstrap of the release, {DRAWS} draws; P>|z| inverts the interval, so it is "
@@ -287,9 +354,18 @@ class ATEResults(PrivateResults):
                 f"source alone and need not add up.{given}"
             )
         else:
-            notes.append("Standard errors take the fitted propensities as given.")
+            notes.append(
+                "Standard errors account for the estimation of "
+                f"{getattr(self.released, 'estimated', 'the propensity')}."
+                if self._fit_in_error()
+                else "Standard errors take the fitted propensities as given."
+            )
         notes += getattr(self.released, "notes", list)()
-        if not facts.propensity.startswith("none") and not self._one_block():
+        adjusts = (
+            not facts.propensity.startswith("none")
+            or getattr(self.released, "model", None) is not None
+        )
+        if adjusts and not self._one_block():
             notes.append(
                 f"{ESTIMANDS[facts.estimand].capitalize()} of {facts.treat} on {facts.outcome}, "
                 "under unconfoundedness given the covariates and overlap."
@@ -298,15 +374,15 @@ class ATEResults(PrivateResults):
 
     def plot(
         self,
-        kind: Literal["effect", "blocks", "overlap", "budget"] | None = None,
+        kind: Literal["effect", "blocks", "overlap", "love", "budget"] | None = None,
         ax: Any = None,
     ) -> tuple[Any, Any]:
         """Draw the result from released numbers.
 
         Parameters
         ----------
-        kind : {"effect", "blocks", "overlap", "budget"}, optional
-            By default the block effects where they differ, else the effect.
+        kind : {"effect", "blocks", "overlap", "love", "budget"}, optional
+            By default the block effects where they differ, else the effect. "love": `balance`.
         ax : matplotlib Axes, optional
             Where to draw.
 
@@ -318,7 +394,7 @@ class ATEResults(PrivateResults):
         Raises
         ------
         DPStatsError
-            If `kind` is not one of these, or the method has no blocks.
+            If `kind` is not one of these, or the result has no blocks or no balance.
         ImportError
             If matplotlib is not installed (extra `plot`).
         """
@@ -333,16 +409,45 @@ class ATEResults(PrivateResults):
             return plots.blocks(table, ylabel=label, overall=float(self.params.iloc[0]), ax=ax)
         if kind == "overlap":
             return plots.overlap(self.blocks, ax=ax)
+        if kind == "love":
+            from dpstats.report.love import love
+
+            return love(self.balance, ax=ax)
         if kind == "budget":
             return plots.budget(self.privacy.releases, ax=ax)
         if kind != "effect":
             raise DPStatsError(
-                f"`kind` must be 'effect', 'blocks', 'overlap' or 'budget'; got {kind!r}"
+                f"`kind` must be 'effect', 'blocks', 'overlap', 'love' or 'budget'; got {kind!r}"
             )
         return plots.effect(
             self._effect_rows(),
             xlabel=f"Effect of {self.facts.treat} on {self.facts.outcome}",
             ax=ax,
+        )
+
+    def _story(self) -> Story:
+        from dpstats import propensity
+        from dpstats.ate.kernels import KERNELS
+        from dpstats.report.story import Story
+
+        facts, exact = self.facts, self.released.exact
+        what = f"of {facts.treat} on {facts.outcome}"
+        figures = [("effect", f"Effect {what}: the 95% interval and the part that is noise.")]
+        if getattr(self.released, "blocks", None) is not None and not self._one_block():
+            text = "Rows by block of the propensity: where treated and controls meet."
+            figures.append(("overlap", text))
+        if self._blocks_differ():
+            figures.append(("blocks", self._figure_text()))
+        if not exact:
+            figures.append(("budget", "How the budget was divided among the releases."))
+        fitted = () if facts.propensity.startswith(("none", "known")) else (propensity,)
+        return Story(
+            f"Effect {what}",
+            f"By how much does {facts.treat} change {facts.outcome}, on average over "
+            f"{AMONG[facts.estimand]}?",
+            (("Formula", facts.formula),),
+            tuple(figures),
+            (KERNELS.get(facts.method), *fitted),
         )
 
     def _figure_text(self) -> str:
@@ -356,12 +461,7 @@ class ATEResults(PrivateResults):
 
         estimate = float(self.params.iloc[0])
         low, high = self.conf_int().iloc[0]
-        privacy = (
-            Inference.simulated(estimate, self._errors("privacy"))
-            if not (self.released.exact)
-            else Inference(estimate, 0.0)
-        )
-        narrow = privacy.interval(0.05)
+        narrow = self.privacy_interval().iloc[0]
         return pd.DataFrame(
             [(self.params.index[0], estimate, low, high, *narrow)],
             columns=["name", "estimate", "total_low", "total_high", "privacy_low", "privacy_high"],

@@ -131,7 +131,7 @@ class Mechanisms:
         name : str
             Name of the release; its budget is looked up by it.
         values : array_like
-            Exact statistic, multiples of 2**`lattice`.
+            Exact statistic, multiples of ``2**lattice``.
         l1, l2 : float
             Sensitivities of `values` under replacement of one row.
         lattice : int
@@ -143,7 +143,7 @@ class Mechanisms:
 
         Notes
         -----
-        Values, noise and result are integers times 2**`lattice`, so nothing is rounded after the
+        Values, noise and result are integers times ``2**lattice``, so nothing is rounded after the
         noise and the calibration is that of the integer mechanism, which for these fine grids is
         the continuous one (for the Laplace exactly: the ratio of neighbouring probabilities is
         exp(-1/scale) a step). Where a step is below 2**-50 of the scale (a tiny epsilon) the grid
@@ -289,16 +289,20 @@ class Mechanisms:
             Name and share of each round, summing to 1: of :math:`\mu^2` for Gaussian noise and of
             epsilon for the Wishart difference.
         statistic : callable
-            Exact matrix of the next round, from the matrices released so far.
+            Exact matrix of the next round, shape (q, q), from the matrices released so far; or
+            several, shape (parts, q, q), where each row adds to one of them.
         rows : int
             Public number of rows; no entry is larger.
         lattice : int
-            Entries are multiples of 2**`lattice`.
+            Entries are multiples of ``2**lattice``.
 
         Notes
         -----
         Given what was released before, b depends on its own row only, so that a replaced row moves
-        the sum by D = bb' - cc' with \|b\|, \|c\| at most 1.
+        the sum by D = bb' - cc' with \|b\|, \|c\| at most 1. Several matrices are one matrix of
+        blocks: a row that leaves one block for another moves it by D = bb' and -cc' in two blocks,
+        for which the bounds on D below hold as they do for orthogonal b and c; independent noise
+        in each block has the product of the densities.
 
         *Gaussian.* :math:`\|D\|_F^2 = |b|^4 + |c|^4 - 2 (b'c)^2 \le 2` (attained by orthonormal
         rows). Independent normals of sd 1/mu off the diagonal and sqrt(2)/mu on it are isotropic
@@ -352,8 +356,8 @@ class Mechanisms:
         if self.source is not None and gaussian:
             size = math.sqrt(2.0) * k
             whole = (size, size / total, cost.epsilon, cost.delta)
-            title = (
-                "Gaussian, two rounds" if len(levels) == 2 else f"Gaussian, {len(levels)} rounds"
+            title = {1: "Gaussian (analytic)", 2: "Gaussian, two rounds"}.get(
+                len(levels), f"Gaussian, {len(levels)} rounds"
             )
             records.append(Release(budget, self.partition, title, "Frobenius", *whole))
         return Grams(values, tuple(levels), tuple(records))
@@ -362,35 +366,39 @@ class Mechanisms:
 def _symmetric_gaussian(
     source: NoiseSource, name: str, exact: FloatArray, level: float, rows: int, lattice: int
 ) -> FloatArray:
-    q = len(exact)
+    q = exact.shape[-1]
     sd = 1.0 / level
     fine = min(lattice, math.floor(math.log2(sd)) - _GAUSSIAN_BITS)
     # integers of 62 bits hold all sums and the noise
     step = max(fine, rows.bit_length() - 61, math.floor(math.log2(sd)) - 49)
     if step > lattice:
         # entries are rounded to a coarser grid: each may move by up to one step more
-        sd *= 1.0 + q * math.ldexp(1.0, step) / math.sqrt(2.0)
+        sd *= 1.0 + exact.size / q * math.ldexp(1.0, step) / math.sqrt(2.0)
     steps = np.rint(np.ldexp(exact, -step))
-    upper = np.triu_indices(q, 1)
-    noisy = np.empty((q, q))
-    noisy[np.diag_indices(q)] = source.gaussian(
-        name, np.diag(steps).astype(np.int64), math.ldexp(math.sqrt(2.0) * sd, -step)
+    one, two = np.triu_indices(q, 1)
+    noisy = np.empty(exact.shape)
+    diagonal = np.diagonal(steps, axis1=-2, axis2=-1).astype(np.int64)
+    places = np.arange(q)
+    noisy[..., places, places] = source.gaussian(
+        name, diagonal, math.ldexp(math.sqrt(2.0) * sd, -step)
     )
-    off = source.gaussian(name, steps[upper].astype(np.int64), math.ldexp(sd, -step))
-    noisy[upper] = off
-    noisy.T[upper] = off
+    off = source.gaussian(name, steps[..., one, two].astype(np.int64), math.ldexp(sd, -step))
+    noisy[..., one, two] = off
+    noisy[..., two, one] = off
     return np.ldexp(noisy, step)
 
 
 def _wishart_difference(
     source: NoiseSource, name: str, exact: FloatArray, level: float
 ) -> FloatArray:
-    q = len(exact)
-    first, second = source.normal(name, 2 * q * (q + 1), 1.0).reshape(2, q, q + 1)
-    noise = (first @ first.T - second @ second.T) / level
+    q = exact.shape[-1]
+    parts = exact.size // (q * q)
+    normals = source.normal(name, 2 * parts * q * (q + 1), 1.0)
+    first, second = normals.reshape(2, *exact.shape[:-2], q, q + 1)
+    noise = first @ np.swapaxes(first, -1, -2) - second @ np.swapaxes(second, -1, -2)
     grid = math.floor(math.log2(2.0 / level)) - _GAUSSIAN_BITS
-    noisy = np.ldexp(np.rint(np.ldexp(exact + noise, -grid)), grid)
-    return np.tril(noisy) + np.tril(noisy, -1).T
+    noisy = np.ldexp(np.rint(np.ldexp(exact + noise / level, -grid)), grid)
+    return np.tril(noisy) + np.swapaxes(np.tril(noisy, -1), -1, -2)
 
 
 def _scale(kind: NoiseKind, sensitivity: float, cost: Cost) -> float:

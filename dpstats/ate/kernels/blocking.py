@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from dpstats.ate.balance import check_balance
 from dpstats.ate.kernels.base import (
     Estimand,
     Kernel,
     Options,
     Public,
+    RowWeights,
     Settings,
     Shares,
     propensity_scores,
@@ -26,6 +29,8 @@ from dpstats.ate.kernels.cells import (
     release_cells,
     release_squares,
 )
+from dpstats.ate.kernels.outcome import OutcomeModel, release_outcome, residuals
+from dpstats.ate.kernels.weights import scores_again
 from dpstats.calls import check_count, check_number
 from dpstats.errors import DPStatsError
 
@@ -41,6 +46,10 @@ __all__ = ["BlockSettings", "Blocking", "DiffMeans"]
 # share of the release behind standard errors, and of counts where one block needs only one
 _VARIANCES = 0.04
 _COUNTS = 0.2
+# share of the outcome model, rows that are enough for it, n eps from which on it pays (measured)
+_MOMENTS = 0.35
+_ENOUGH_ROWS = 2**17
+_ADJUST_FROM = 5000.0
 
 
 def _check_blocks(value: Any) -> int | str:
@@ -55,9 +64,9 @@ def _check_min_count(value: Any) -> float:
     return float(value)
 
 
-def _check_smooth(value: Any) -> bool:
+def _check_flag(name: str, value: Any) -> bool:
     if value not in (True, False):
-        raise DPStatsError(f"`smooth` must be None, True or False; got {value!r}")
+        raise DPStatsError(f"`{name}` must be None, True or False; got {value!r}")
     return bool(value)
 
 
@@ -76,6 +85,11 @@ class BlockSettings(Settings):
     smooth : bool
         Whether blocks borrow strength from each other.
     """
+
+    @property
+    def adjust(self) -> bool:
+        """Whether blocks hold residuals from a linear model of the outcome."""
+        return self.models_outcome
 
     blocks: int = 1
     min_count: float | None = None
@@ -96,6 +110,14 @@ class Blocking(Kernel[BlockSettings]):
     (`dpstats.ate.kernels.blockmeans`), so ATE, ATT, ATC and the overlap effect come from one
     release.
 
+    *Adjustment* (`adjust`, by default from n eps = 5000 on where a propensity is fitted). First a
+    linear model of the outcome, with slopes common to both arms, is released as "moments"
+    (`dpstats.ate.kernels.outcome`). Blocks then hold residuals, clipped to a range rho C that the
+    release itself suggests: given the model a residual depends on its own row only, so the proofs
+    for counts and sums hold with rho C for C, and noise shrinks with rho. The effect is
+    the difference of the arms' levels plus the blocked effect on residuals, so that either model,
+    that of the outcome or that of the propensity, takes out confounding that the other leaves.
+
     The published rules, ``blocks="published"`` and ``split="published"``, are
     min(max(5, floor(20 eps)), max(3, floor((n/1000 + (eps - .25)/.25)/2))) blocks and shares
     .1, .35, .55; the published threshold is ``min_count=1.5``.
@@ -111,12 +133,18 @@ class Blocking(Kernel[BlockSettings]):
     estimands: ClassVar[tuple[Estimand, ...]] = ("ate", "att", "atc", "ato")
     uses_propensity = True
     published_split: ClassVar[Shares] = {"propensity": 0.1, "counts": 0.35, "sums": 0.55}
-    options: ClassVar[tuple[str, ...]] = ("blocks", "min_count", "smooth")
+    options: ClassVar[tuple[str, ...]] = ("blocks", "min_count", "smooth", "adjust")
     method_options: ClassVar[Mapping[str, Callable[[Any], Any]]] = {
         "blocks": _check_blocks,
         "min_count": _check_min_count,
-        "smooth": _check_smooth,
+        "smooth": partial(_check_flag, "smooth"),
+        "adjust": partial(_check_flag, "adjust"),
+        "balance": check_balance,
     }
+
+    def may_model_outcome(self, method: Mapping[str, Any], fits_propensity: bool) -> bool:
+        """Whether, with these options, settings may ask for the formula's right side."""
+        return bool(method.get("adjust", fits_propensity))
 
     def settings(self, options: Options, public: Public) -> BlockSettings:
         """Fill in defaults from public quantities."""
@@ -139,10 +167,18 @@ class Blocking(Kernel[BlockSettings]):
             joint=blocks > 1 and (split is None or "sums" not in split),
             smooth=smooth,
             propensity=options.propensity if blocks > 1 else None,
+            models_outcome=_adjusts(options, public, int(blocks)),
         )
 
     def shares(self, settings: BlockSettings, public: Public) -> Shares:
         """Return the default split of the budget, by release."""
+        shares = self._without_moments(settings, public)
+        if not settings.adjust:
+            return shares
+        left = {name: (1.0 - _MOMENTS) * share for name, share in shares.items()}
+        return {"moments": _MOMENTS, **left}
+
+    def _without_moments(self, settings: BlockSettings, public: Public) -> dict[str, float]:
         propensity = default_propensity_share(public) if settings.fits_propensity else 0.0
         rest = {"counts": 1.0} if settings.joint else {"counts": _COUNTS, "sums": 1.0 - _COUNTS}
         if settings.blocks > 1 and not settings.joint:
@@ -156,7 +192,8 @@ class Blocking(Kernel[BlockSettings]):
 
     def constants(self, settings: BlockSettings) -> tuple[tuple[str, str], ...]:
         """Return the public constants that the summary shows."""
-        return (("Blocks", str(settings.blocks)),)
+        fitted = (("Outcome model", "linear, private"),) if settings.adjust else ()
+        return (("Blocks", str(settings.blocks)), *fitted)
 
     def served(self, settings: BlockSettings) -> tuple[Estimand, ...]:
         """Return the estimands that one release serves."""
@@ -165,11 +202,42 @@ class Blocking(Kernel[BlockSettings]):
     def run(self, arrays: Arrays, settings: BlockSettings, mechanisms: Mechanisms) -> CellsReleased:
         """Release the propensity, then counts and sums."""
         m, fitted, block = settings.blocks, None, None
+        reach, model = arrays.half_width, None
+        if settings.adjust:
+            model = release_outcome(
+                arrays, mechanisms, rounds={"moments": 1.0}, common=True, most=_ENOUGH_ROWS
+            )
+            arrays = _residuals(arrays, model)
         if m > 1:
             scores, fitted = propensity_scores(arrays, settings, mechanisms)
             block = np.minimum((scores * m).astype(np.int64), m - 1)
         form: Form = "joint" if settings.joint else "single" if m == 1 else "separate"
-        return _release(arrays, settings, mechanisms, block, form, fitted)
+        found = _release(arrays, settings, mechanisms, block, form, fitted)
+        if model is None:
+            return found
+        found = replace(found, reach=reach, records=(*model.records, *found.records))
+        if arrays.half_width == reach:
+            # residuals would have needed the range of the outcome itself
+            return found
+        return replace(found, levels=_levels(model, reach), model=model)
+
+
+    def row_weights(
+        self, arrays: Arrays, settings: BlockSettings, released: CellsReleased
+    ) -> RowWeights:
+        """Return the weight of each row: that of its block over the noisy count of its cell."""
+        m, arm = settings.blocks, arrays.treated.astype(np.int64)
+        block = np.zeros(arrays.n, dtype=np.int64)
+        if m > 1:
+            scores = scores_again(arrays, settings, released.propensity)
+            block = np.minimum((scores * m).astype(np.int64), m - 1)
+        found = released.found(settings.estimand)
+        counts = np.maximum(found.counts, 1.0)
+        weights = np.where(found.kept, np.maximum(found.weights, 0.0), 0.0) / counts
+        largest = np.maximum(weights.max(axis=1, keepdims=True), 1e-300)
+        shares = np.clip(weights / largest, 0.0, 1.0)
+        typical = (shares * counts).sum(axis=1) / counts.sum(axis=1)
+        return RowWeights(shares[arm, block], float(typical.min()))
 
 
 class DiffMeans(Blocking):
@@ -186,7 +254,10 @@ class DiffMeans(Blocking):
     uses_propensity = False
     published_split: ClassVar[Shares] = {"counts": 0.35, "sums": 0.55}
     options: ClassVar[tuple[str, ...]] = ("min_count",)
-    method_options: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"min_count": _check_min_count}
+    method_options: ClassVar[Mapping[str, Callable[[Any], Any]]] = {
+        "min_count": _check_min_count,
+        "balance": check_balance,
+    }
 
     def settings(self, options: Options, public: Public) -> BlockSettings:
         """Fill in defaults from public quantities: always one block."""
@@ -213,6 +284,36 @@ def default_blocks(public: Public) -> int:
     if size < 1000.0:
         return 1
     return 2 if size < 2000.0 else max(4, math.floor(size ** (1.0 / 3.0) / 5.0 + 0.5))
+
+
+def _adjusts(options: Options, public: Public, blocks: int) -> bool:
+    """Whether to adjust: as asked for, else by a rule on n eps (measured)."""
+    chosen = options.method.get("adjust")
+    if chosen is not None:
+        return bool(chosen)
+    if options.split is not None:
+        return "moments" in options.split
+    if options.method.get("blocks") == "published" or math.isinf(public.epsilon):
+        return False
+    fits = options.probability is None and not options.by_row and blocks > 1
+    return fits and public.covariates > 0 and public.n * public.epsilon >= _ADJUST_FROM
+
+
+def _residuals(arrays: Arrays, model: OutcomeModel) -> Arrays:
+    """Return rows with residuals for outcomes, or as they are where those range no less far."""
+    reach = model.residual_range()
+    if reach >= 1.0:
+        return arrays
+    rest = residuals(arrays, model.norm, *model.model(), reach)
+    return replace(arrays, outcome=rest, half_width=arrays.half_width * reach)
+
+
+def _levels(model: OutcomeModel, half_width: float) -> tuple[float, float]:
+    """Return the fitted means of both arms at the mean of the covariates."""
+    fit, (levels, slopes) = model.last(), model.model()
+    mean = (fit.counts / model.n) @ fit.means
+    control, treated = half_width * (levels + slopes @ mean)
+    return float(control), float(treated)
 
 
 def default_propensity_share(public: Public) -> float:
@@ -269,6 +370,7 @@ def _release(
         settings.smooth,
         variances,
         *released_propensity(fitted, records),
+        c,
     )
 
 

@@ -9,8 +9,11 @@ Three steps, each with weights that follow from the known noise levels and the n
 2. *Line.* Within each arm the mean outcome is a straight line in the propensity, fitted to the
    noisy cells by least squares. Both arms start from the common slope and move towards their own
    as far as the difference exceeds its noise. Treated rows of a block of width h around c have mean
-   score about :math:`c + h^2/(12 c)`, controls :math:`c - h^2/(12 (1 - c))`: taking both lines at c
-   removes the confounding that is left within a block.
+   score about :math:`c + \lambda h^2/(12 c)`, controls :math:`c - \lambda h^2/(12 (1 - c))`, with
+   :math:`\lambda` the slope of the share of treated on c, one where the released propensity is
+   right and zero where it is all noise: taking both lines at c removes the confounding that
+   is left within a block. Residuals of an outcome model have none to speak of; there both arms are
+   taken at c.
 3. *Shrinkage.* What a cell has beyond the line is kept by the factor
    :math:`N^2\psi^2 / (N^2\psi^2 + d)`, d the known noise variance of :math:`S - N f` and
    :math:`\psi^2` the variance of the deviations, estimated by moments (Fay and Herriot 1979). With
@@ -39,7 +42,7 @@ if TYPE_CHECKING:
     from dpstats.ate.kernels.base import Estimand
     from dpstats.privacy.noise import FloatArray
 
-__all__ = ["BlockEffects", "Cells", "block_effects"]
+__all__ = ["BlockEffects", "Cells", "block_effects", "trust"]
 
 _TINY = 1e-9
 
@@ -61,6 +64,8 @@ class Cells:
         Known noise variances of each count and sum.
     smooth : bool
         Whether cells borrow strength from each other.
+    residuals : bool
+        Whether sums are of residuals of an outcome model.
     """
 
     counts: FloatArray
@@ -71,6 +76,7 @@ class Cells:
     count_variance: float
     sum_variance: float
     smooth: bool
+    residuals: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +167,7 @@ def _smoothed(
     c = cells.half_width
     size = np.where(kept, np.maximum(counts, 0.0), 0.0)
     sums = np.clip(cells.sums, -c * size, c * size)
-    centre, place = _scores(counts.shape[-1])
+    centre, place = _scores(counts.shape[-1], 0.0 if cells.residuals else _slope(cells, size))
     total = size.sum(axis=-1, keepdims=True)
     level = _clip(
         sums.sum(axis=-1, keepdims=True) / np.maximum(total, max(cells.min_count, _TINY)), cells
@@ -209,11 +215,33 @@ def _slopes(
     return np.concatenate([common - lean * gap, common + (1.0 - lean) * gap], axis=-2)
 
 
-def _scores(m: int) -> tuple[FloatArray, FloatArray]:
-    """Return the centre of each block, shape (m,), and the mean score by arm, shape (2, m)."""
+def _scores(m: int, trust: FloatArray | float) -> tuple[FloatArray, FloatArray]:
+    """Return the centre of each block, shape (m,), and the mean score by arm, shape (..., 2, m)."""
     centre = (np.arange(m) + 0.5) / m
-    within = 1.0 / (12.0 * m * m)
-    return centre, np.stack([centre - within / (1.0 - centre), centre + within / centre])
+    within = np.stack([-1.0 / (1.0 - centre), 1.0 / centre]) / (12.0 * m * m)
+    return centre, centre + np.asarray(trust)[..., None, None] * within
+
+
+def trust(cells: Cells) -> FloatArray:
+    """Return how far the score is to be trusted: the slope of the share of treated on it."""
+    return _slope(cells, np.maximum(_fit_total(cells), 0.0))
+
+
+def _slope(cells: Cells, size: FloatArray) -> FloatArray:
+    """Return the slope of the share of treated on the score, between 0 and 1, shape (...).
+
+    It is shrunk by what noise in the counts would make of a slope of zero.
+    """
+    centre = (np.arange(size.shape[-1]) + 0.5) / size.shape[-1]
+    both = np.maximum(size.sum(axis=-2), _TINY)
+    share = size[..., 1, :] / both
+    total = both.sum(axis=-1, keepdims=True)
+    x = centre - (both * centre).sum(axis=-1, keepdims=True) / total
+    mass = np.maximum((both * x * x).sum(axis=-1), _TINY)
+    slope = (both * x * share).sum(axis=-1) / mass
+    noise = cells.count_variance * (share**2 + (1.0 - share) ** 2) + both * share * (1.0 - share)
+    variance = (x * x * noise).sum(axis=-1) / mass**2
+    return np.clip(slope - variance / np.maximum(np.abs(slope), _TINY), 0.0, 1.0)
 
 
 def _weights(counts: FloatArray, estimand: Estimand) -> FloatArray:

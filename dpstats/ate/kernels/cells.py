@@ -38,18 +38,23 @@ from dpstats.ate.kernels.base import (
     noise_draws,
     variance_bound,
 )
-from dpstats.ate.kernels.blockmeans import BlockEffects, Cells, block_effects
+from dpstats.ate.kernels.blockmeans import BlockEffects, Cells, block_effects, trust
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from dpstats.ate.kernels.base import Arrays
+    from dpstats.ate.kernels.outcome import OutcomeModel
     from dpstats.privacy.accounting import Release
     from dpstats.privacy.mechanisms import Mechanisms, NoiseKind, Noisy
     from dpstats.privacy.noise import FloatArray
     from dpstats.propensity import FittedPropensity
 
 __all__ = ["CellsReleased", "Form", "cell_totals", "release_cells", "release_squares"]
+
+# draws of the outcome model in a bootstrap, and normal rows by arm
+_MODEL_DRAWS = 500
+_PSEUDO_ROWS = 2000
 
 Form: TypeAlias = Literal["joint", "separate", "single"]
 
@@ -74,13 +79,20 @@ class CellsReleased:
         Shape (2,): noisy sums of squared outcomes by arm.
     square_scale : float
     half_width : float
-        C.
+        C, or where residuals were released the range they were clipped to.
     min_count : float
         T.
     smooth : bool
         Whether cells borrow strength from each other.
     exact_variances : ndarray or None
         Shape (2, m): variances within cells, without noise only.
+    reach : float
+        C, the half-width of the outcome's bounds.
+    levels : (float, float)
+        What is added to the means of controls and treated: the released outcome model at the mean
+        of the covariates, where residuals were released.
+    model : OutcomeModel or None
+        That outcome model.
     """
 
     n: int
@@ -96,6 +108,9 @@ class CellsReleased:
     exact_variances: FloatArray | None
     propensity: FittedPropensity | None
     records: tuple[Release, ...]
+    reach: float
+    levels: tuple[float, float] = (0.0, 0.0)
+    model: OutcomeModel | None = None
 
     @property
     def exact(self) -> bool:
@@ -107,6 +122,21 @@ class CellsReleased:
         """Whether variances were released."""
         return self.squares is not None
 
+    @property
+    def assumptions(self) -> str:
+        """What intervals take as given."""
+        if self.model is not None:
+            return (
+                " They count the noise in the outcome model where blocks do not balance the arms; "
+                "bias that is left where both models are wrong is not in them."
+            )
+        if self.raw.shape[-1] == 1:
+            return ""
+        return (
+            " They take the released propensities as given: confounding left within blocks, also "
+            "by noise in the propensities, is not in them."
+        )
+
     def cells(self, raw: FloatArray) -> Cells:
         """Turn released numbers, shape (..., 2, 2, m), into counts and sums."""
         c = self.half_width
@@ -116,7 +146,8 @@ class CellsReleased:
         if self.form == "joint":
             counts, sums = counts + sums, c * (counts - sums)
             first, second = 2.0 * first, 2.0 * first * c**2
-        return Cells(counts, sums, self.n, c, self.min_count, first, second, self.smooth)
+        residuals = self.model is not None
+        return Cells(counts, sums, self.n, c, self.min_count, first, second, self.smooth, residuals)
 
     def found(self, estimand: Estimand) -> BlockEffects:
         """Return block effects from the released numbers."""
@@ -124,7 +155,9 @@ class CellsReleased:
 
     def estimate(self, estimand: Estimand) -> float:
         """Return the effect."""
-        return float(self.found(estimand).total)
+        control, treated = self.levels
+        total = float(self.found(estimand).total) + treated - control
+        return min(max(total, -2.0 * self.reach), 2.0 * self.reach)
 
     def standard_error(self, estimand: Estimand) -> float:
         """Return the ordinary standard error of an exact run (blocks taken as fixed)."""
@@ -140,10 +173,52 @@ class CellsReleased:
         self, estimand: Estimand, draws: int, rng: np.random.Generator, parts: Parts
     ) -> FloatArray:
         """Simulate errors: cells are sampled anew around the released ones, and noised again."""
-        simulated = self._simulate(self.found(estimand), draws, rng, parts)
+        found = self.found(estimand)
+        simulated = self._simulate(found, draws, rng, parts)
         # cells drawn around shrunken means are shrunk once more: the errors lean a little to one
         # side, which makes intervals wider, never narrower
-        return block_effects(simulated, estimand).total - self.estimate(estimand)
+        errors = np.asarray(block_effects(simulated, estimand).total - found.total)
+        if parts != "sampling":
+            errors = errors + self._model_errors(found, draws, rng)
+        return errors
+
+    def _model_errors(
+        self, found: BlockEffects, draws: int, rng: np.random.Generator
+    ) -> FloatArray | float:
+        """Simulate what noise in the outcome model leaves: confounding within blocks.
+
+        Slopes that are off by d leave d times the difference of the arms' covariates within blocks.
+        That difference is found by passing normal covariates, with the released means and
+        variances of the arms, through the released propensity.
+        """
+        if self.model is None or not self.model.columns:
+            return 0.0
+        fits = self.model.noisy_fits(min(draws, _MODEL_DRAWS), rng)
+        off = (fits.slopes - self.model.last().slopes)[:, 0]
+        return self.reach * np.resize(off @ self._imbalance(self.model, found, rng), draws)
+
+    def _imbalance(
+        self, model: OutcomeModel, found: BlockEffects, rng: np.random.Generator
+    ) -> FloatArray:
+        """Return the difference of the arms' mean covariates within blocks, shape (k,)."""
+        means, m = model.last().means, self.raw.shape[-1]
+        apart = means[1] - means[0]
+        if self.propensity is None or self.propensity.coefficients.size != 1 + apart.size:
+            # nothing is known of what blocks take out
+            return np.asarray(apart)
+        rows = model.pseudo_rows(_PSEUDO_ROWS, rng)
+        constant = np.full((_PSEUDO_ROWS, 1), 0.5)
+        blocks = [
+            np.minimum((self.propensity.predict(np.hstack([constant, z])) * m).astype(int), m - 1)
+            for z in rows
+        ]
+        total, weight = np.zeros(apart.size), 0.0
+        for block, share in enumerate(found.weights):
+            inside = [z[own == block] for z, own in zip(rows, blocks, strict=True)]
+            if min(map(len, inside)) > 0:
+                total += share * (inside[1].mean(axis=0) - inside[0].mean(axis=0))
+                weight += float(share)
+        return total / weight if weight > 0.0 else np.asarray(apart)
 
     def noise_sd(self) -> float:
         """Return a rough noise sd of the effect with even arms, from public quantities only."""
@@ -208,7 +283,9 @@ class CellsReleased:
             errors = block_effects(simulated, estimand).effects - found.effects
             half = np.quantile(np.abs(errors), 0.95, axis=0)
         edges = np.linspace(0.0, 1.0, m + 1)
-        effects = self._shown(found)
+        means = np.clip(found.means + np.array(self.levels)[:, None], -self.reach, self.reach)
+        shift = self.levels[1] - self.levels[0]
+        effects = self._shown(found) + shift
         return pd.DataFrame(
             {
                 "block": [_label(edges[i], edges[i + 1], i == m - 1) for i in range(m)],
@@ -217,11 +294,11 @@ class CellsReleased:
                 "control": found.counts[0],
                 "treated": found.counts[1],
                 "noise_sd": math.sqrt(self.cells(self.raw).count_variance),
-                "mean_control": found.means[0],
-                "mean_treated": found.means[1],
+                "mean_control": means[0],
+                "mean_treated": means[1],
                 "effect": effects,
-                "effect_lower": found.effects - half,
-                "effect_upper": found.effects + half,
+                "effect_lower": found.effects + shift - half,
+                "effect_upper": found.effects + shift + half,
                 "weight": found.weights,
                 "kept": found.kept,
             }
@@ -276,7 +353,24 @@ class CellsReleased:
             reading = f"blocks with a noisy count below {self.min_count:.3g} in an arm: {how}"
         smallest = float(found.counts.min())
         overlap = "" if smallest > 4.0 * sd else ": poor overlap there, or too few rows"
+        model = []
+        if self.half_width < self.reach:
+            share = self.half_width / self.reach
+            model = [
+                (
+                    "range of residuals",
+                    f"{share:.2g}",
+                    "of the outcome's: noise in sums shrinks as much",
+                )
+            ]
+        if self.model is None and self.smooth and m > 1:
+            right = float(trust(self.cells(self.raw)))
+            reading = "the propensity tells treated from control rows as it should"
+            if right < 0.8:
+                reading = "the noise in the propensity leaves confounding within blocks"
+            model = [("slope of treatment on it", f"{right:.2f}", reading)]
         return [
+            *model,
             ("thin blocks", f"{thin} of {m}", reading),
             ("smallest noisy count", f"{smallest:.0f}", f"noise sd {sd:.3g}{overlap}"),
             ("noisy share of treated", f"{float(found.counts[1].sum()) / self.n:.3f}", ""),
