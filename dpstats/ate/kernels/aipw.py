@@ -165,7 +165,9 @@ class AipwReleased:
         rows = self.model.pseudo_rows(_PSEUDO_ROWS, rng)
         total = np.zeros(len(fits.counts))
         for arm in (0, 1):
-            weights = self._pseudo_weights(rows[arm], arm == 1, estimand) * share[arm] / size
+            weights = self._pseudo_weights(rows[arm], arm == 1, estimand)
+            # where nothing is known of the weights: rows as they are
+            weights = np.ones(_PSEUDO_ROWS) if weights is None else weights * (share[arm] / size)
             away = arms @ fit.means - (weights[:, None] * rows[arm]).mean(axis=0)
             level = fits.levels[:, arm] - fit.levels[arm]
             off = level * (1.0 - float(weights.mean()))
@@ -173,11 +175,13 @@ class AipwReleased:
             total += off if arm else -off
         return total
 
-    def _pseudo_weights(self, rows: FloatArray, treated: bool, estimand: Estimand) -> FloatArray:
+    def _pseudo_weights(
+        self, rows: FloatArray, treated: bool, estimand: Estimand
+    ) -> FloatArray | None:
+        """Return weights of rows of the shared design; None where it is another one."""
+        if self.propensity is None or self.model is None or not self.model.shared:
+            return None
         design = np.hstack([np.full((len(rows), 1), 0.5), rows])
-        if self.propensity is None or self.propensity.coefficients.size != design.shape[1]:
-            # nothing is known of what the weights do
-            return np.ones(len(rows))
         e = np.clip(self.propensity.predict(design), self.overlap, 1.0 - self.overlap)
         return row_weights(e, np.full(len(rows), treated), estimand)
 
@@ -187,11 +191,12 @@ class AipwReleased:
             return []
         share = self.correction.half_width / self.half_width
         rows = [
+            self.model.reading(),
             (
                 "range of residuals",
                 f"{share:.2g}",
                 "of the outcome's: noise in the score shrinks as much",
-            )
+            ),
         ]
         return [*rows, *getattr(self.correction, "diagnostics", list)()]
 

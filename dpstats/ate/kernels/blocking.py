@@ -46,10 +46,13 @@ __all__ = ["BlockSettings", "Blocking", "DiffMeans"]
 # share of the release behind standard errors, and of counts where one block needs only one
 _VARIANCES = 0.04
 _COUNTS = 0.2
-# share of the outcome model, rows that are enough for it, n eps from which on it pays (measured)
+# share of the outcome model, rows that are enough for it, n eps from which on it pays for four
+# covariates (measured)
 _MOMENTS = 0.35
 _ENOUGH_ROWS = 2**17
 _ADJUST_FROM = 5000.0
+# without noise residuals are not clipped; in units of C
+_WIDEST_RESIDUAL = 2.0
 
 
 def _check_blocks(value: Any) -> int | str:
@@ -207,7 +210,7 @@ class Blocking(Kernel[BlockSettings]):
             model = release_outcome(
                 arrays, mechanisms, rounds={"moments": 1.0}, common=True, most=_ENOUGH_ROWS
             )
-            arrays = _residuals(arrays, model)
+            arrays = _residuals(arrays, model, exact=mechanisms.source is None)
         if m > 1:
             scores, fitted = propensity_scores(arrays, settings, mechanisms)
             block = np.minimum((scores * m).astype(np.int64), m - 1)
@@ -220,7 +223,6 @@ class Blocking(Kernel[BlockSettings]):
             # residuals would have needed the range of the outcome itself
             return found
         return replace(found, levels=_levels(model, reach), model=model)
-
 
     def row_weights(
         self, arrays: Arrays, settings: BlockSettings, released: CellsReleased
@@ -296,15 +298,16 @@ def _adjusts(options: Options, public: Public, blocks: int) -> bool:
     if options.method.get("blocks") == "published" or math.isinf(public.epsilon):
         return False
     fits = options.probability is None and not options.by_row and blocks > 1
-    return fits and public.covariates > 0 and public.n * public.epsilon >= _ADJUST_FROM
+    pays = _ADJUST_FROM * max(1.0, (public.covariates / 4.0) ** 3)
+    return fits and public.covariates > 0 and public.n * public.epsilon >= pays
 
 
-def _residuals(arrays: Arrays, model: OutcomeModel) -> Arrays:
+def _residuals(arrays: Arrays, model: OutcomeModel, *, exact: bool) -> Arrays:
     """Return rows with residuals for outcomes, or as they are where those range no less far."""
-    reach = model.residual_range()
-    if reach >= 1.0:
+    reach = _WIDEST_RESIDUAL if exact else model.residual_range()
+    if reach >= 1.0 and not exact:
         return arrays
-    rest = residuals(arrays, model.norm, *model.model(), reach)
+    rest = residuals(arrays, model.norm, *model.model(), reach, exact=exact)
     return replace(arrays, outcome=rest, half_width=arrays.half_width * reach)
 
 

@@ -203,7 +203,7 @@ class CellsReleased:
         """Return the difference of the arms' mean covariates within blocks, shape (k,)."""
         means, m = model.last().means, self.raw.shape[-1]
         apart = means[1] - means[0]
-        if self.propensity is None or self.propensity.coefficients.size != 1 + apart.size:
+        if self.propensity is None or not model.shared:
             # nothing is known of what blocks take out
             return np.asarray(apart)
         rows = model.pseudo_rows(_PSEUDO_ROWS, rng)
@@ -354,14 +354,15 @@ class CellsReleased:
         smallest = float(found.counts.min())
         overlap = "" if smallest > 4.0 * sd else ": poor overlap there, or too few rows"
         model = []
-        if self.half_width < self.reach:
+        if self.model is not None:
             share = self.half_width / self.reach
             model = [
+                self.model.reading(),
                 (
                     "range of residuals",
                     f"{share:.2g}",
                     "of the outcome's: noise in sums shrinks as much",
-                )
+                ),
             ]
         if self.model is None and self.smooth and m > 1:
             right = float(trust(self.cells(self.raw)))

@@ -28,7 +28,7 @@ doi:10.1145/2591796.2591883.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from dpstats.privacy.mechanisms import Mechanisms, NoiseKind
     from dpstats.privacy.noise import FloatArray
 
-__all__ = ["ArmFits", "OutcomeModel", "release_outcome", "residuals"]
+__all__ = ["ArmFits", "OutcomeModel", "blank_outcome", "release_outcome", "residuals"]
 
 # shares of the squared length of a row: constant, covariates, outcome (measured; errors are flat)
 _SHARES = (0.4, 0.3, 0.3)
@@ -59,6 +59,8 @@ _RANGE = 3.0
 _DOUBT = 3.0
 _BLOCK = 16384
 _TINY = 1e-12
+# smallest eigenvalue in units of the largest
+_FLAT = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,9 @@ class OutcomeModel:
     common : bool
         Whether both arms have the same slopes.
     records : tuple of Release
+    shared : bool
+        Whether the propensity has the same design, so that what it does to these covariates
+        follows from its coefficients.
     """
 
     n: int
@@ -129,6 +134,7 @@ class OutcomeModel:
     slopes: FloatArray
     common: bool
     records: tuple[Release, ...]
+    shared: bool = True
 
     @property
     def columns(self) -> int:
@@ -213,7 +219,8 @@ class OutcomeModel:
             return fit.within
         edge = math.sqrt(self.columns) * self.noise / self.scales[1] ** 2
         values, vectors = np.linalg.eigh(fit.within)
-        values = np.maximum(values, max(edge, _TINY))
+        # collinear columns and little noise: still positive once it is put together again
+        values = np.maximum(values, np.maximum(_FLAT * values[..., -1:], max(edge, _TINY)))
         return np.asarray((vectors * values[..., None, :]) @ np.swapaxes(vectors, -1, -2))
 
     def model(self) -> tuple[FloatArray, FloatArray]:
@@ -223,24 +230,81 @@ class OutcomeModel:
 
     def residual_sd(self) -> float:
         """Return the sd of the residuals in units of C, one noise sd of its square added."""
-        fit = self.last()
+        return float(self.residual_sds(self.last()))
+
+    def residual_sds(self, fit: ArmFits) -> FloatArray:
+        """Return `residual_sd` of fits of the last round, shape (...)."""
         noise = math.sqrt(2.0) * self.noise / self.scales[-1] ** 2
-        share = fit.counts / fit.counts.sum()
-        pooled = float((share * np.maximum(fit.variances, 0.0)).sum())
-        return self.reach * math.sqrt(min(pooled + math.sqrt(2.0) * noise / self.n, 1.0))
+        share = fit.counts / fit.counts.sum(axis=-1, keepdims=True)
+        pooled = (share * np.maximum(fit.variances, 0.0)).sum(axis=-1)
+        return np.asarray(
+            self.reach * np.sqrt(np.minimum(pooled + math.sqrt(2.0) * noise / self.n, 1.0))
+        )
 
     def residual_range(self) -> float:
         """Return the range to which residuals are clipped, in units of C.
 
         Never beyond what a residual can be: the outcome's range and that of the fitted values.
         """
-        levels, slopes = self.model()
-        farthest = float(np.max(np.abs(levels) + self.norm * np.linalg.norm(slopes, axis=-1)))
-        return min(_RANGE * self.residual_sd(), 1.0 + farthest, 2.0)
+        return float(self.residual_ranges(self.last()))
+
+    def residual_ranges(self, fit: ArmFits) -> FloatArray:
+        """Return `residual_range` of fits of the last round, shape (...)."""
+        levels = self.levels + self.reach * fit.levels
+        slopes = self.slopes + self.reach * fit.slopes
+        farthest = (np.abs(levels) + self.norm * np.linalg.norm(slopes, axis=-1)).max(axis=-1)
+        return np.minimum(_RANGE * self.residual_sds(fit), np.minimum(1.0 + farthest, 2.0))
 
     def noisy_fits(self, draws: int, rng: np.random.Generator) -> ArmFits:
-        """Return fits of `draws` releases with new noise around the released fit."""
-        return self.last(self.noisy(self.around(self.last()), draws, rng))
+        """Return fits of `draws` releases with new noise around the released fit.
+
+        Slopes vary besides by what the ridge may have kept from being seen (`_unseen`).
+        """
+        fits = self.last(self.noisy(self.around(self.last()), draws, rng))
+        return replace(fits, slopes=fits.slopes + self._unseen(draws, rng)[:, None])
+
+    def _unseen(self, draws: int, rng: np.random.Generator) -> FloatArray:
+        """Draw the part of the slopes that the ridge shrinks away, shape (draws, k).
+
+        In each eigenvector of the pooled matrix the ridge keeps a share f of the slope. Slopes are
+        taken as normal with one variance, estimated from those that were seen and, with the
+        weight of a quarter of a direction, from the largest that the outcome's variance allows.
+        """
+        k = self.columns
+        if k == 0:
+            return np.zeros((draws, 0))
+        fit = self.last()
+        share = fit.counts / fit.counts.sum()
+        of_xy = self.noise / (self.scales[1] * self.scales[-1])
+        values, vectors, kept = self._kept(fit)
+        slopes = vectors.T @ (share @ fit.slopes)
+        seen = slopes**2 / np.maximum(kept, _TINY) - kept * 2.0 * of_xy**2 / values**2
+        explained = max(float(seen.sum()), 0.0)
+        rest = float(share @ np.maximum(fit.variances, 0.0))
+        most = rest * self.n / max(float(values.sum()), _TINY) + explained / k
+        variance = (explained + 0.25 * most) / (float(kept.sum()) + 0.25)
+        spread = math.sqrt(min(variance, most)) * (1.0 - kept)
+        return np.asarray((rng.standard_normal((draws, k)) * spread) @ vectors.T)
+
+    def _kept(self, fit: ArmFits) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return eigenvalues and vectors of the pooled matrix, and what the ridge keeps of each."""
+        values, vectors = np.linalg.eigh(fit.within.sum(axis=0))
+        values = np.maximum(values, _TINY)
+        edge = math.sqrt(2.0 * self.columns) * 2.0 * _RIDGE * self.noise / self.scales[1] ** 2
+        return values, vectors, values**2 / (values**2 + edge**2)
+
+    def reading(self) -> tuple[str, str, str]:
+        """Return a diagnostic: how much of the difference between the arms was adjusted for."""
+        if not self.columns:
+            return ("adjustment seen", "none", "there are no covariates")
+        fit = self.last()
+        _, vectors, kept = self._kept(fit)
+        apart = (vectors.T @ (fit.means[1] - fit.means[0])) ** 2
+        seen = float(apart @ kept) / max(float(apart.sum()), _TINY)
+        text = "noise hides little of what differs between the arms"
+        if seen < 0.9:
+            text = "noise hides the rest: expect bias towards the unadjusted comparison"
+        return ("adjustment seen", f"{seen:.0%}", text)
 
     def pseudo_rows(self, count: int, rng: np.random.Generator) -> FloatArray:
         """Draw normal covariates with the released means and variances, shape (2, count, k)."""
@@ -273,21 +337,22 @@ def release_outcome(
     common : bool
         Whether both arms share their slopes.
     most : int, optional
-        Largest number of rows to use: evenly spaced positions, nothing of the data.
+        Largest number of rows to use: random positions, nothing of the data.
     """
     z, y, treated = arrays.covariates, arrays.outcome, arrays.treated
     if z is None:
         raise TypeError("an outcome model needs covariates")
     z = z[:, 1:]
-    if most is not None and arrays.n > most:
-        step = math.ceil(arrays.n / most)
-        z, y, treated = z[::step], y[::step], treated[::step]
+    if most is not None and arrays.n > most and mechanisms.source is not None:
+        # not evenly spaced: files of pairs or of sorted rows have a rhythm of their own
+        chosen = mechanisms.parts(name, arrays.n, math.ceil(arrays.n / most)) == 0
+        z, y, treated = z[chosen], y[chosen], treated[chosen]
     n, k = z.shape
     noise = _entry_sd(mechanisms, name, 1.0, k + 2)
     norm = _row_norm(k, n / noise if noise > 0.0 else math.inf)
     scales = _factors(k, norm)
-    # rows on a grid on which sums of products are exact in any order
-    bits = min(20, (50 - n.bit_length()) // 2)
+    # rows on a grid on which sums of products are exact in any order; without noise as they are
+    bits = min(20, (50 - n.bit_length()) // 2) if mechanisms.source is not None else None
     levels, slopes, reach = np.zeros(2), np.zeros((2, k)), 1.0
     names = list(rounds)
     model: OutcomeModel | None = None
@@ -315,18 +380,58 @@ def release_outcome(
                 levels, slopes, reach = np.zeros(2), np.zeros((2, k)), 1.0
         return _moments(z, y, treated, norm, scales, bits, (levels, slopes, reach))
 
-    grams = mechanisms.gram_rounds(name, rounds, statistic, rows=n, lattice=-2 * bits)
-    noise = _entry_sd(mechanisms, name, rounds[names[-1]], k + 2)
-    last = grams.values[-1]
+    grams = mechanisms.gram_rounds(name, rounds, statistic, rows=n, lattice=-2 * (bits or 0))
     return OutcomeModel(
-        n, mechanisms.kind, last, norm, noise, reach, levels, slopes, common, grams.records
+        n,
+        mechanisms.kind,
+        grams.values[-1],
+        norm,
+        _entry_sd(mechanisms, name, rounds[names[-1]], k + 2),
+        reach,
+        levels,
+        slopes,
+        common,
+        grams.records,
+        arrays.covariates is arrays.design,
     )
 
 
+def blank_outcome(
+    n: int,
+    k: int,
+    mechanisms: Mechanisms,
+    *,
+    share: float = 1.0,
+    name: str = "moments",
+    common: bool = False,
+    most: int | None = None,
+) -> OutcomeModel:
+    """Return the model of k covariates before anything is seen: its noise and row norm, public.
+
+    `share` is that of the round; the rest is as for `release_outcome`.
+    """
+    if most is not None and n > most:
+        n = math.ceil(n / math.ceil(n / most))
+    whole, noise = (_entry_sd(mechanisms, name, part, k + 2) for part in (1.0, share))
+    norm = _row_norm(k, n / whole)
+    levels, slopes = np.zeros(2), np.zeros((2, k))
+    raw = np.zeros((2, k + 2, k + 2))
+    return OutcomeModel(n, mechanisms.kind, raw, norm, noise, 1.0, levels, slopes, common, ())
+
+
 def residuals(
-    arrays: Arrays, norm: float, levels: FloatArray, slopes: FloatArray, reach: float
+    arrays: Arrays,
+    norm: float,
+    levels: FloatArray,
+    slopes: FloatArray,
+    reach: float,
+    *,
+    exact: bool = False,
 ) -> FloatArray:
-    """Return residuals in units of `reach`, clipped to [-1, 1], on the grid of the outcome."""
+    """Return residuals in units of `reach`, clipped to [-1, 1], on the grid of the outcome.
+
+    An `exact` run neither clips nor rounds them.
+    """
     if arrays.covariates is None:
         raise TypeError("an outcome model needs covariates")
     found = np.empty(arrays.n)
@@ -334,8 +439,11 @@ def residuals(
     for start in range(0, arrays.n, _BLOCK):
         rows = slice(start, start + _BLOCK)
         rest = _rest(z[rows], arrays.outcome[rows], arrays.treated[rows], norm, levels, slopes)
+        if exact:
+            found[rows] = rest / reach
+            continue
         found[rows] = np.clip(np.rint(rest * (top / reach)), -top, top)
-    return np.ldexp(found, arrays.lattice)
+    return found if exact else np.ldexp(found, arrays.lattice)
 
 
 def _rest(
@@ -347,9 +455,11 @@ def _rest(
     slopes: FloatArray,
 ) -> FloatArray:
     arm = treated.astype(np.int64)
-    length = np.maximum(np.sqrt(np.einsum("ij,ij->i", z, z)), norm)
-    both = z @ slopes.T * (norm / length)[:, None]
-    return np.asarray(y - levels[arm] - np.where(treated, both[:, 1], both[:, 0]))
+    fitted = np.zeros(len(z))
+    # one column after another: the same bits for a row wherever it stands
+    for column, slope in zip(z.T, slopes.T, strict=True):
+        fitted += column * slope[arm]
+    return np.asarray(y - levels[arm] - fitted * _shrinking(z, norm))
 
 
 def _row_norm(k: int, size: float) -> float:
@@ -376,9 +486,12 @@ def _entry_sd(mechanisms: Mechanisms, name: str, share: float, q: int) -> float:
     return persons * math.sqrt(2.0 * (q + 1)) / (cost.epsilon * share)
 
 
-def _shrink(z: FloatArray, norm: float) -> FloatArray:
-    length = np.sqrt(np.einsum("ij,ij->i", z, z))
-    return z * (norm / np.maximum(length, norm))[:, None]
+def _shrinking(z: FloatArray, norm: float) -> FloatArray:
+    """Return the factor by which each row is shrunk."""
+    square = np.zeros(len(z))
+    for column in z.T:
+        square += column * column
+    return np.asarray(norm / np.maximum(np.sqrt(square), norm))
 
 
 def _moments(
@@ -387,10 +500,13 @@ def _moments(
     treated: np.ndarray,
     norm: float,
     scales: FloatArray,
-    bits: int,
+    bits: int | None,
     model: tuple[FloatArray, FloatArray, float],
 ) -> FloatArray:
-    """Return sums of vv' by arm, shape (2, q, q): exact, of rows rounded towards zero."""
+    """Return sums of vv' by arm, shape (2, q, q): exact, of rows rounded towards zero.
+
+    Rows are not rounded where `bits` is None.
+    """
     levels, slopes, reach = model
     q = scales.size
     total = np.zeros((2, q, q))
@@ -401,14 +517,15 @@ def _moments(
         rest = _rest(z[rows], y[rows], treated[rows], norm, levels, slopes)
         part = v[: len(arm)]
         part[:, 0] = 1.0
-        part[:, 1:-1] = _shrink(z[rows], norm)
+        part[:, 1:-1] = z[rows] * _shrinking(z[rows], norm)[:, None]
         part[:, -1] = np.clip(rest / reach, -1.0, 1.0)
-        part *= np.ldexp(scales, bits)
-        np.trunc(part, out=part)
+        part *= np.ldexp(scales, bits or 0)
+        if bits is not None:
+            np.trunc(part, out=part)
         for a in (0, 1):
             own = part[arm == a]
             total[a] += own.T @ own
-    return np.ldexp(total, -2 * bits)
+    return np.ldexp(total, -2 * (bits or 0))
 
 
 def _fit(raw: FloatArray, scales: FloatArray, n: int, noise: float, common: bool) -> ArmFits:

@@ -116,11 +116,9 @@ class RegressionReleased:
             sd = math.sqrt(self.model.sampling_variance(estimand))
             found = found + self.half_width * sd * rng.standard_normal(draws)
         if parts != "sampling":
-            fit = self.model.last()
-            middle = self.model.around(fit)
-            noisy = self.model.noisy(middle, min(draws, _DRAWS), rng)
-            effects = self.model.contrast(self.model.last(noisy), estimand)
-            shift = self._effect(effects) - self._effect(self.model.contrast(fit, estimand))
+            fits = self.model.noisy_fits(min(draws, _DRAWS), rng)
+            middle = self.model.contrast(self.model.last(), estimand)
+            shift = self._effect(self.model.contrast(fits, estimand)) - self._effect(middle)
             # each draw of the noise serves several draws of the sampling error
             found = found + np.resize(shift, draws)
         return found
@@ -132,6 +130,7 @@ class RegressionReleased:
         fit, sd = self.model.last(), self.model.residual_sd()
         count = math.sqrt(2.0) * self.model.noise / self.model.scales[0] ** 2
         return [
+            self.model.reading(),
             ("residual sd", f"{self.half_width * sd:.4g}", "of the outcome model, one noise sd up"),
             (
                 "noisy share of treated",
