@@ -26,13 +26,16 @@ from dpstats.errors import (
 )
 
 if TYPE_CHECKING:
-    from dpstats import datasets, propensity, simulate
+    from dpstats import audit, datasets, propensity, replicate, simulate
     from dpstats.ate.model import dp_ate
     from dpstats.ate.plan import plan_ate
     from dpstats.ate.results import ATEResults
     from dpstats.costs import sensitivity_table
     from dpstats.loading import load
+    from dpstats.planning import plan_curve
     from dpstats.privacy.ledger import PrivacyLedger
+    from dpstats.report.compare import compare
+    from dpstats.report.plan_plots import plot_plan
     from dpstats.synth.model import dp_synth
     from dpstats.synth.plan import plan_synth
     from dpstats.synth.results import SynthResults
@@ -48,13 +51,18 @@ __all__ = [
     "PrivacyWarning",
     "SynthResults",
     "UtilityWarning",
+    "audit",
+    "compare",
     "datasets",
     "dp_ate",
     "dp_synth",
     "load",
     "plan_ate",
+    "plan_curve",
     "plan_synth",
+    "plot_plan",
     "propensity",
+    "replicate",
     "sensitivity_table",
     "simulate",
 ]
@@ -66,14 +74,17 @@ _LAZY = {
     "ATEResults": "dpstats.ate.results",
     "PrivacyLedger": "dpstats.privacy.ledger",
     "SynthResults": "dpstats.synth.results",
+    "compare": "dpstats.report.compare",
     "dp_ate": "dpstats.ate.model",
     "dp_synth": "dpstats.synth.model",
     "load": "dpstats.loading",
     "plan_ate": "dpstats.ate.plan",
+    "plan_curve": "dpstats.planning",
     "plan_synth": "dpstats.synth.plan",
+    "plot_plan": "dpstats.report.plan_plots",
     "sensitivity_table": "dpstats.costs",
 }
-_MODULES = ("datasets", "propensity", "simulate")
+_MODULES = ("audit", "datasets", "propensity", "replicate", "simulate")
 
 
 def __getattr__(name: str) -> Any:

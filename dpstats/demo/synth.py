@@ -8,7 +8,6 @@ without noise is shown.
 
 from __future__ import annotations
 
-import sys
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -48,7 +47,7 @@ class _Case:
     warnings: tuple[str, ...]
 
 
-def run(eps: float, output: str) -> int:
+def run(eps: float, output: str) -> None:
     """Run the example.
 
     Parameters
@@ -58,19 +57,15 @@ def run(eps: float, output: str) -> int:
     output : str
         HTML page to write.
 
-    Returns
-    -------
-    int
-        Exit code.
+    Raises
+    ------
+    ImportError
+        If the data are not installed (extra `datasets`).
     """
     from dpstats.datasets import load_prop99
     from dpstats.simulate import panel
 
-    try:
-        prop99 = load_prop99()
-    except ImportError as error:
-        print(error, file=sys.stderr)
-        return 2
+    prop99 = load_prop99()
     simulated = panel("factor", n_donors=_DONORS, effect=_EFFECT, rng=_SEED)
     tobacco = _case(
         "Proposition 99",
@@ -99,7 +94,6 @@ def run(eps: float, output: str) -> int:
         _section(large, donors, _FEWER, truth),
     )
     print(f"\nHTML report: {_write(sections, output)}")
-    return 0
 
 
 def _estimate(dataset: Dataset, eps: float, method: str = "moments") -> SynthResults:
