@@ -49,11 +49,12 @@ def load(path: str | PathLike[str]) -> PrivateResults:
 
 
 def _treatment_effects() -> tuple[type[PrivateResults], tuple[type[Any], ...]]:
+    from dpstats.ate.balance import Balance
     from dpstats.ate.kernels import RELEASED
     from dpstats.ate.results import ATEResults, Facts
     from dpstats.propensity import FittedPropensity
 
-    return ATEResults, (Facts, FittedPropensity, *RELEASED)
+    return ATEResults, (Facts, FittedPropensity, Balance, *RELEASED)
 
 
 def _synthetic_controls() -> tuple[type[PrivateResults], tuple[type[Any], ...]]:

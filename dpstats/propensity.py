@@ -248,8 +248,8 @@ class Objective:
         )
         tau = _perturbed_tolerance(n, d, penalty, scale)
         coefficients = _within_tolerance(X, W, row_norm, penalty, noise, tau)
-        # `minimise` is exact for all rows at once, so no factor for rows a person
-        exact = Mechanisms(source, "laplace", {SOLVER: Cost(eps_solver)}).knorm(
+        # times k, so that the cost of some of a person's rows is in proportion to their number
+        exact = Mechanisms(source, "laplace", {SOLVER: Cost(eps_solver)}, rows_per_person=k).knorm(
             SOLVER, coefficients, sensitivity=2.0 * tau / penalty, grid_bits=0
         )
         return FittedPropensity(exact.value, row_norm, (record, *exact.records))

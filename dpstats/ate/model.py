@@ -108,8 +108,9 @@ def dp_ate(
         Privacy budget, positive. ``float("inf")`` gives the ordinary estimator, not private.
     delta : float
         Probability with which the guarantee may fail, in [0, 1). Positive: Gaussian noise.
-    method : {"blocking", "ipw", "diff_means"}
-        Estimator.
+    method : {"blocking", "ipw", "nipw", "split_ipw", "diff_means", "agg_aipw", "binary", ...}
+        Estimator; see ``docs/methods.md``. Others that fit in random subsets: "agg_nipw",
+        "agg_ipw", "agg_regression".
     noise : {"laplace", "gaussian"}, optional
         By default Gaussian where `delta` > 0, else Laplace.
     estimand : {"ate", "att", "atc", "ato"}
@@ -151,7 +152,10 @@ def dp_ate(
     **method_options
         Options of one method; `None` means the default. "blocking": ``smooth`` (bool), whether
         blocks borrow strength (`dpstats.ate.kernels.blockmeans`), by default yes, but for
-        ``blocks="published"`` and ``eps=inf``.
+        ``blocks="published"`` and ``eps=inf``. "split_ipw": ``train_share``, the share of the rows
+        that train the propensity, by default one half. "agg_nipw", "binary": ``subsets``, and
+        "agg_ipw", "agg_aipw", "agg_regression": ``folds``, the number of random parts of the rows,
+        by default a measured rule on n, eps and the number of columns.
 
     Returns
     -------

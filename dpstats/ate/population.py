@@ -40,6 +40,7 @@ class Case:
     treated_share: float
     outcome_sd: float
     blocks: int | Literal["published"] | None
+    adjust: bool | None
     split: Mapping[str, float] | Literal["published"] | None
     searched: int
     rows_per_person: int

@@ -69,6 +69,8 @@ def propensity_words(spec: PropensitySpec, settings: Settings, *, private: bool)
         return f"known by design: {settings.probability:g}"
     if settings.by_row:
         return f"known by design: column {spec.column}"
+    if settings.own_propensity:
+        return settings.own_propensity + (f", on {spec.formula}" if spec.formula else "")
     if settings.propensity is None:
         return "none (one block)" if getattr(settings, "blocks", None) == 1 else "none"
     form = f" on {spec.formula}" if spec.formula else ""

@@ -242,6 +242,8 @@ class ATEResults(PrivateResults):
 
     def _sampling_reading(self) -> str:
         if self.released.exact:
+            if (models := getattr(self.released, "estimated", "")) != "":
+                return f"ordinary, with the estimation of {models}"
             how = "estimated" if self._fit_in_error() else "taken as fixed"
             return f"ordinary, propensities {how}"
         if self.released.variances_released:
@@ -344,6 +346,7 @@ class ATEResults(PrivateResults):
                 " They take the released propensities as given: confounding left within blocks, "
                 "by noise in the propensities or by clipping is not in them."
             )
+            given = getattr(self.released, "caveat", "") or given
             if facts.propensity.startswith(("none", "known")):
                 given = ""
             given = getattr(self.released, "assumptions", given)

@@ -36,7 +36,7 @@ Relation = Literal["row", "unit"]
 _NUMBER = (int, float, np.integer, np.floating)
 _SMALLEST = 1e-9
 # partitions that are no part of a file but all of it
-_WHOLE = ("all rows", "all donors")
+WHOLE = ("all rows", "all donors")
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +222,7 @@ def composed(records: Sequence[Release]) -> tuple[float, float]:
     parts: dict[str, list[Release]] = {}
     for record in records:
         parts.setdefault(record.partition, []).append(record)
-    whole = [record for name in _WHOLE for record in parts.pop(name, [])]
+    whole = [record for name in WHOLE for record in parts.pop(name, [])]
     return (
         max(math.fsum(r.epsilon for r in [*whole, *part]) for part in [[], *parts.values()]),
         max(math.fsum(r.delta for r in [*whole, *part]) for part in [[], *parts.values()]),

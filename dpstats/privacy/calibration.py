@@ -148,6 +148,7 @@ def gaussian_scale(sensitivity: float, epsilon: float, delta: float) -> float:
     return sensitivity / _largest_shift("fixed", epsilon, delta, 1)
 
 
+@lru_cache(maxsize=256)
 def gaussian_dp_level(epsilon: float, delta: float) -> float:
     """Return the largest mu for which mu-Gaussian DP implies (epsilon, delta).
 

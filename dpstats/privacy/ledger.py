@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 import os
+import warnings
 from collections import Counter
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from dpstats.errors import DPStatsError
+from dpstats.errors import DPStatsError, PrivacyWarning
 from dpstats.privacy.accounting import Relation, Release, check_budget, close_block, open_block
 from dpstats.privacy.balance import (
     SELECT,
@@ -168,29 +169,29 @@ class PrivacyLedger:
         protects: Relation | None = None,
     ) -> None:
         wanted = check_totals(eps, delta, protects, "row")
-        self._join(Store(path, create=wanted.complete), "", wanted)
+        self._join(Store(path, create=wanted.complete), "", wanted, wanted)
 
-    def _join(self, store: Store, name: str, wanted: Totals) -> None:
-        """Open the data set `name` of a store, or make it."""
+    def _join(self, store: Store, name: str, wanted: Totals, new: Totals) -> None:
+        """Open the data set `name` of a store, or make it with the totals `new`."""
         self._store = store
         self.path = store.path
         self.name = name
         with store.read() as connection:
             row = find_balance(connection, name)
-        if row is None and wanted.complete:
+        if row is None and new.complete:
+            if not wanted.complete:
+                # before it is made: where warnings are errors, nothing is made
+                self._warn_new(new)
             with store.write() as connection:
                 # another process may have been first
                 connection.execute(
                     "INSERT INTO datasets (name, epsilon, delta, protects) VALUES (?, ?, ?, ?) "
                     "ON CONFLICT (name) DO NOTHING",
-                    (name, wanted.epsilon, wanted.delta, wanted.protects),
+                    (name, new.epsilon, new.delta, new.protects),
                 )
                 row = find_balance(connection, name)
         if row is None:
-            raise DPStatsError(
-                f"`name` must be a data set of the ledger, or `eps` be given to make one; got "
-                f"{name!r}: it has {', '.join(map(repr, _names(store))) or 'none'}"
-            )
+            raise DPStatsError(f"`ledger` has no data set {name!r} ({self._place})")
         wanted.check(row, self._place)
         self.epsilon, self.delta, self.protects = row.epsilon, row.delta, row.protects
 
@@ -206,16 +207,34 @@ class PrivacyLedger:
         Parameters
         ----------
         name : str
-            Any printable name.
+            Any printable name, the same one every time: **another name is another budget**, whether
+            that is meant or a slip of the keyboard.
         eps, delta, protects : optional
-            Totals and relation, as for `PrivacyLedger`. `eps` is needed to make a data set, so
-            that a misspelt name is an error and not a fresh budget; `delta` is then 0 and
-            `protects` that of this ledger by default. To reopen one they may be left out.
+            Totals and relation, as for `PrivacyLedger`. To open a data set that is there they may
+            be left out; what is given must be what it has. For a new one without `eps`, what is
+            left out is as in this ledger (its totals, not what is left of them). With `eps`,
+            `delta` is 0 and `protects` that of this ledger by default.
 
         Returns
         -------
         PrivacyLedger
             To be used like any other.
+
+        Raises
+        ------
+        DPStatsError
+            If the name or a total breaks a rule, or the data set has other totals.
+
+        Warns
+        -----
+        PrivacyWarning
+            Where a new data set is made and `eps` was left out, so that a misspelt name shows.
+
+        Notes
+        -----
+        Charges to one data set do not count against another. That is right where they hold
+        different people, or disjoint parts of a file that was cut by something public; see "What
+        is protected" in `PrivacyLedger`.
 
         Examples
         --------
@@ -224,12 +243,28 @@ class PrivacyLedger:
         >>> nsw = ledger.dataset("nsw", eps=1.0, delta=1e-7)
         >>> ledger.dataset("nsw").remaining, ledger.remaining
         ((1.0, 1e-07), (3.0, 0.0))
+
+        A new one without totals is made like the ledger, with a warning:
+
+        >>> import warnings
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
+        ...     psid = ledger.dataset("psid")
+        >>> psid.remaining, caught[0].category.__name__
+        ((3.0, 0.0), 'PrivacyWarning')
         """
         if not isinstance(name, str) or not name.strip() or not name.isprintable():
             raise DPStatsError(f"`name` must be a printable text; got {name!r}")
         wanted = check_totals(eps, delta, protects, self.protects)
+        new = wanted
+        if not wanted.complete:
+            new = Totals(
+                self.epsilon,
+                self.delta if wanted.delta is None else wanted.delta,
+                wanted.protects or self.protects,
+            )
         child = object.__new__(type(self))
-        child._join(self._store, name, wanted)
+        child._join(self._store, name, wanted, new)
         return child
 
     @property
@@ -497,6 +532,16 @@ class PrivacyLedger:
         totals = (self.epsilon, self.delta, self.protects)
         return _reopen, (type(self), str(self.path), self.name, *totals)
 
+    def _warn_new(self, new: Totals) -> None:
+        others = ", ".join(map(repr, _names(self._store))) or "no other"
+        warnings.warn(
+            f"`name` = {self.name!r} is new in the ledger and gets a budget of its own, the "
+            f"ledger's totals: eps = {new.epsilon:.10g}, delta = {new.delta:g}, protects one "
+            f"{new.protects}. It has {others}. If the name is not misspelt, pass `eps` to say so",
+            PrivacyWarning,
+            stacklevel=4,
+        )
+
     def _refuse_copy(self) -> None:
         if self.path is None:
             raise DPStatsError(
@@ -566,7 +611,8 @@ def _reopen(
 ) -> PrivacyLedger:
     """Open the file of a pickled ledger, which must still be there and the same."""
     ledger = object.__new__(kind)
-    ledger._join(Store(path, create=False), name, Totals(None, None, None))
+    nothing = Totals(None, None, None)
+    ledger._join(Store(path, create=False), name, nothing, nothing)
     Totals(epsilon, delta, protects).check(ledger._row(), ledger._place)
     return ledger
 

@@ -29,7 +29,7 @@ from dpstats.ate import model
 INF = float("inf")
 N = 400
 BOUNDS = {"y": (7000.0, 9000.0), "x1": (3000.0, 4000.0), "x2": (-1.0, 1.0)}
-METHODS = ["blocking", "ipw", "diff_means"]
+METHODS = ["blocking", "ipw", "nipw", "split_ipw", "diff_means"]
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def views(result):
     yield [result.noise_sd(), result.sampling_sd()]
     for name in result.facts.estimands:
         yield result.estimand(name).params
-    if result.method != "ipw":
+    if not result.method.endswith("ipw"):
         yield result.blocks
 
 
@@ -313,7 +313,8 @@ def test_counts_are_noisy(data, method, delta):
         assert matches(numbers_of(result), counts(data)) == []
 
 
-@pytest.mark.parametrize("method", METHODS)
+# the numbers of the others are not recomputed here
+@pytest.mark.parametrize("method", ["blocking", "ipw", "diff_means"])
 @pytest.mark.parametrize("delta", [0.0, 1e-5])
 def test_the_search_finds_what_a_broken_source_gives_away(
     data, monkeypatch, method, delta, tmp_path

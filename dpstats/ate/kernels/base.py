@@ -48,6 +48,7 @@ __all__ = [
     "Parts",
     "Public",
     "Released",
+    "RowWeights",
     "Settings",
     "noise_draws",
     "propensity_scores",
@@ -110,6 +111,23 @@ class Arrays:
 
 
 @dataclass(frozen=True, slots=True)
+class RowWeights:
+    """Weights by which an estimator makes the arms comparable, for the balance of covariates.
+
+    Attributes
+    ----------
+    shares : ndarray
+        Shape (n,), in [0, 1]: in units of the largest weight of the row's arm. Functions of the
+        row and of released numbers.
+    typical : float
+        Their size where arms are even, from public or released numbers.
+    """
+
+    shares: FloatArray
+    typical: float
+
+
+@dataclass(frozen=True, slots=True)
 class Public:
     """Public quantities from which defaults may be chosen.
 
@@ -151,6 +169,8 @@ class Settings:
         omega.
     variances : bool
         Whether variances are released.
+    models_outcome : bool
+        Whether the outcome is modelled on the formula's right side.
     """
 
     estimand: Estimand
@@ -159,6 +179,10 @@ class Settings:
     by_row: bool
     overlap: float = 0.0
     variances: bool = False
+    models_outcome: bool = False
+
+    # in words, where a kernel fits propensities of its own that are never released
+    own_propensity: ClassVar[str] = ""
 
     @classmethod
     def of(cls, options: Options, **chosen: Any) -> Self:
@@ -175,6 +199,12 @@ class Settings:
     def fits_propensity(self) -> bool:
         """Whether a propensity model is fitted and released."""
         return self.propensity is not None and self.probability is None and not self.by_row
+
+    @property
+    def needs_design(self) -> bool:
+        """Whether the design of a propensity is needed."""
+        own = bool(self.own_propensity) and self.probability is None and not self.by_row
+        return own or self.fits_propensity
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +279,7 @@ class Kernel(ABC, Generic[S]):
     uses_propensity : bool
         Whether a propensity is used: fitted and released, or known by design.
     models_outcome : bool
-        Whether the outcome is modelled on the formula's right side.
+        Whether the outcome is always modelled on the formula's right side.
     published_split : mapping of str to float
     options : tuple of str
         Settings that the record of public constants names.
@@ -265,6 +295,10 @@ class Kernel(ABC, Generic[S]):
     published_split: ClassVar[Shares]
     options: ClassVar[tuple[str, ...]]
     method_options: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
+
+    def may_model_outcome(self, method: Mapping[str, Any], fits_propensity: bool) -> bool:
+        """Whether, with these options, settings may ask for the formula's right side."""
+        return self.models_outcome
 
     @abstractmethod
     def settings(self, options: Options, public: Public) -> S:
@@ -290,14 +324,20 @@ class Kernel(ABC, Generic[S]):
     def run(self, arrays: Arrays, settings: S, mechanisms: Mechanisms) -> Released:
         """Release."""
 
+    def row_weights(self, arrays: Arrays, settings: S, released: Any) -> RowWeights:
+        """Return the weight of each row, where the method takes the option `balance`."""
+        raise NotImplementedError(f"method {self.name!r} weighs no rows")
+
 
 def propensity_scores(
-    arrays: Arrays, settings: Settings, mechanisms: Mechanisms
+    arrays: Arrays, settings: Settings, mechanisms: Mechanisms, training: Arrays | None = None
 ) -> tuple[FloatArray, Propensity | None]:
     """Return the propensity of each row and the fitted model, if one was fitted.
 
-    The model's records come with it; its budget is that of the release "propensity".
+    The model's records come with it; its budget is that of the release "propensity". It is fitted
+    on `training`, by default on the same rows.
     """
+    training = arrays if training is None else training
     if settings.probability is not None:
         return np.full(arrays.n, settings.probability), None
     if arrays.known is not None:
@@ -308,8 +348,8 @@ def propensity_scores(
     own = isinstance(settings.propensity, Objective | Output)
     try:
         fitted = settings.propensity.fit(
-            arrays.design,
-            arrays.treated,
+            training.design,
+            training.treated,
             eps=math.inf if cost is None else cost.epsilon,
             delta=cost.delta if cost is not None and mechanisms.kind == "gaussian" else 0.0,
             source=mechanisms.source,
@@ -330,16 +370,20 @@ def propensity_scores(
 
 
 def released_propensity(
-    fitted: Propensity | None, records: tuple[Release, ...]
+    fitted: Propensity | None, records: tuple[Release, ...], partition: str | None = None
 ) -> tuple[FittedPropensity | None, tuple[Release, ...]]:
     """Return the coefficients to keep and all records, the propensity's first.
 
-    Only a built-in model is kept: nothing is known of what an object of the user's holds.
+    Only a built-in model is kept: nothing is known of what an object of the user's holds. A
+    `partition` names the rows that the model was fitted on, where they are not all.
     """
     if fitted is None:
         return None, records
-    kept = fitted if isinstance(fitted, FittedPropensity) else None
-    return kept, (*fitted.records, *records)
+    own = fitted.records
+    if partition is not None:
+        own = tuple(replace(record, partition=partition) for record in own)
+    kept = replace(fitted, records=own) if isinstance(fitted, FittedPropensity) else None
+    return kept, (*own, *records)
 
 
 def noise_draws(

@@ -222,7 +222,8 @@ class Blocking(Kernel[BlockSettings]):
         if arrays.half_width == reach:
             # residuals would have needed the range of the outcome itself
             return found
-        return replace(found, levels=_levels(model, reach), model=model)
+        levels = _levels(model, reach)
+        return replace(found, levels=levels, model=model, known=settings.by_row)
 
     def row_weights(
         self, arrays: Arrays, settings: BlockSettings, released: CellsReleased

@@ -93,6 +93,8 @@ class CellsReleased:
         of the covariates, where residuals were released.
     model : OutcomeModel or None
         That outcome model.
+    known : bool
+        Whether propensities are known by design and row.
     """
 
     n: int
@@ -111,6 +113,7 @@ class CellsReleased:
     reach: float
     levels: tuple[float, float] = (0.0, 0.0)
     model: OutcomeModel | None = None
+    known: bool = False
 
     @property
     def exact(self) -> bool:
@@ -189,7 +192,8 @@ class CellsReleased:
 
         Slopes that are off by d leave d times the difference of the arms' covariates within blocks.
         That difference is found by passing normal covariates, with the released means and
-        variances of the arms, through the released propensity.
+        variances of the arms, through the released propensity. Propensities that are known leave
+        what lies within blocks; of others nothing is known, and they are taken to leave all of it.
         """
         if self.model is None or not self.model.columns:
             return 0.0
@@ -203,6 +207,8 @@ class CellsReleased:
         """Return the difference of the arms' mean covariates within blocks, shape (k,)."""
         means, m = model.last().means, self.raw.shape[-1]
         apart = means[1] - means[0]
+        if self.known:
+            return np.asarray(apart * self._within_blocks(found))
         if self.propensity is None or not model.shared:
             # nothing is known of what blocks take out
             return np.asarray(apart)
@@ -219,6 +225,21 @@ class CellsReleased:
                 total += share * (inside[1].mean(axis=0) - inside[0].mean(axis=0))
                 weight += float(share)
         return total / weight if weight > 0.0 else np.asarray(apart)
+
+    def _within_blocks(self, found: BlockEffects) -> float:
+        """Return the share of the arms' difference that blocks on a right propensity leave.
+
+        The arms differ by its variance over that of the treatment, overall and within blocks.
+        """
+        m = self.raw.shape[-1]
+        size = np.maximum(found.counts.sum(axis=0), 1.0)
+        share, treated = size / size.sum(), np.clip(found.counts[1] / size, 0.0, 1.0)
+        centre = (np.arange(m) + 0.5) / m
+        inside = 1.0 / (12.0 * m * m)
+        variance = inside + float(share @ (centre - share @ centre) ** 2)
+        spread = float(share @ treated) * (1.0 - float(share @ treated))
+        left = inside / variance * spread / max(float(share @ (treated * (1.0 - treated))), 1e-3)
+        return min(left, 1.0)
 
     def noise_sd(self) -> float:
         """Return a rough noise sd of the effect with even arms, from public quantities only."""

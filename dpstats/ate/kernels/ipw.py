@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from dpstats.ate.balance import check_balance
 from dpstats.ate.kernels.base import (
     Estimand,
     Kernel,
@@ -21,21 +23,27 @@ from dpstats.ate.kernels.base import (
     released_propensity,
     variance_bound,
 )
+from dpstats.ate.kernels.spread import Spread, release_spread
+from dpstats.ate.kernels.weights import relative_weights, scores_again
 from dpstats.privacy.mechanisms import sum_lattice
 from dpstats.propensity import Objective
 
 if TYPE_CHECKING:
-    from dpstats.ate.kernels.base import Arrays
+    from dpstats.ate.kernels.base import Arrays, RowWeights
     from dpstats.privacy.accounting import Release
-    from dpstats.privacy.mechanisms import Mechanisms, NoiseKind, Noisy
+    from dpstats.privacy.mechanisms import Mechanisms, NoiseKind
     from dpstats.privacy.noise import FloatArray
     from dpstats.propensity import FittedPropensity, Propensity
 
-__all__ = ["Ipw", "IpwReleased"]
+__all__ = ["Ipw", "IpwReleased", "IpwSettings", "release_scores"]
 
 _DEFAULT_OVERLAP = 0.1
 # weights need propensities that are shrunk less than blocks do (a measured choice)
 _RELATIVE_PENALTY = 0.5
+# what is taken for e(1-e), for scores in units of outcomes, and for the effect in units of log odds
+_INFORMATION = 0.2
+_SCORE_SIZE: dict[str, float] = {"ate": 2.3, "att": 1.1, "atc": 1.1}
+_MOVED = 0.38
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +56,16 @@ class IpwReleased:
         Noisy mean of the scores.
     treated_share : float or None
         Noisy share of treated rows (att, atc).
-    mean_square : float or None
-        Noisy mean of the squared scores (att, atc: less the released effect for rows of the arm).
-    score_scale, share_scale, square_scale : float
-        Noise scales of the three.
+    spread : Spread or None
+        How much scores vary about the released effect (att, atc: that of rows of the arm).
+    score_scale, share_scale : float
+        Noise scales of the two.
     bound : float
-        Largest absolute value of what is squared.
+        Largest absolute value of a score (att, atc: less the effect for rows of the arm).
     half_width : float
         C.
+    trained : int or None
+        Rows that trained the propensity, where they are others.
     exact_variance : float or None
         Variance of the estimate, without noise only.
     """
@@ -65,12 +75,12 @@ class IpwReleased:
     kind: NoiseKind
     score: float
     treated_share: float | None
-    mean_square: float | None
+    spread: Spread | None
     score_scale: float
     share_scale: float
-    square_scale: float
     bound: float
     half_width: float
+    trained: int | None
     exact_variance: float | None
     propensity: FittedPropensity | None
     records: tuple[Release, ...]
@@ -81,9 +91,19 @@ class IpwReleased:
         return self.exact_variance is not None
 
     @property
+    def caveat(self) -> str:
+        """What the intervals leave out; empty where errors do not allow for the propensity."""
+        if self.fit_sds()[0] == 0.0:
+            return ""
+        return (
+            " Noise in the propensities is allowed for by an approximation; the bias of clipped or "
+            "shrunk propensities is not in them."
+        )
+
+    @property
     def variances_released(self) -> bool:
         """Whether variances were released."""
-        return self.mean_square is not None
+        return self.spread is not None
 
     def estimate(self, estimand: Estimand) -> float:
         """Return the effect."""
@@ -109,11 +129,29 @@ class IpwReleased:
         # a mean that noise took to the edge must not stand for a variance of zero
         inside = max(abs(mean) - factor * self.score_scale, 0.0)
         ceiling = float(variance_bound(np.asarray(inside), self.bound))
-        if self.mean_square is None:
-            return ceiling
-        noise = factor * self.square_scale
-        # one noise sd is added so that the interval does not rest on a lucky draw
-        return min(max(self.mean_square - mean**2, 0.0) + noise, ceiling)
+        return ceiling if self.spread is None else self.spread.mean_square(ceiling)
+
+    def fit_sds(self) -> tuple[float, float]:
+        """Return how far privacy noise and sampling in the coefficients may move the effect.
+
+        An approximation, since the moments it depends on are not released: rows have norm one and
+        no direction stands out, e(1-e) is .2 and outcomes have one size M, read off the mean
+        square. The log odds of a row then move by eta, with variance (s d / (.2 n))^2 for noise of
+        sd s in the gradient and d / (.2 n) for sampling in d coefficients, and the effect by
+        .38 M eta (measured). Sampling counts only where other rows train the propensity: on the
+        same rows it does no harm to weights.
+        """
+        fitted = self.propensity
+        if self.exact or self.spread is None or fitted is None or not fitted.records:
+            return 0.0, 0.0
+        record, d = fitted.records[0], fitted.coefficients.size
+        noise = record.scale if "Gaussian" in record.mechanism else record.scale * math.sqrt(d + 1)
+        information = _INFORMATION * (self.trained or self.n) / d
+        if record.mechanism.startswith("objective"):
+            noise /= information
+        size = math.hypot(math.sqrt(self.variance()), self.estimate(self.estimand))
+        size = _MOVED * min(size / _SCORE_SIZE[self.estimand], self.half_width)
+        return size * noise, size / math.sqrt(information) if self.trained else 0.0
 
     def errors(
         self, estimand: Estimand, draws: int, rng: np.random.Generator, parts: Parts
@@ -123,6 +161,7 @@ class IpwReleased:
         if share is not None:
             share = min(max(share, 1.0 / self.n), 1.0 - 1.0 / self.n)
         middle = self._effect(np.asarray(self.score), share)
+        moved = self._moved(draws, rng, parts)
         # from the clipped effect: noise may have taken the score out of all reach
         score = np.full(draws, float(middle * self._share(share)))
         if parts != "privacy":
@@ -132,8 +171,34 @@ class IpwReleased:
             score = score + noise_draws(rng, self.kind, self.score_scale, (draws,))
             if share is not None:
                 noise = noise_draws(rng, self.kind, self.share_scale, (draws,))
-                return self._effect(score, share + noise) - middle
-        return self._effect(score, share) - middle
+                return self._effect(score, share + noise) - middle + moved
+        return self._effect(score, share) - middle + moved
+
+    def _moved(self, draws: int, rng: np.random.Generator, parts: Parts) -> FloatArray:
+        """Draw what errors in the coefficients do to the effect."""
+        noise, sampling = self.fit_sds()
+        used = {"privacy": noise, "sampling": sampling, "both": math.hypot(noise, sampling)}[parts]
+        return rng.normal(scale=used, size=draws) if used else np.zeros(draws)
+
+    def diagnostics(self) -> list[tuple[str, str, str]]:
+        """Say how many propensities were clipped, where that was counted."""
+        if self.spread is None or len(self.spread.counts) == 1:
+            return []
+        share, sd = self.spread.clipped_share()
+        reading = f"noise sd {sd:.2g}; weights that are cut short bias the estimate"
+        if share < 3.0 * sd:
+            reading += ": no such rows can be told from noise"
+        return [("share of clipped propensities", f"{share:.3f}", reading)]
+
+    def notes(self) -> list[str]:
+        """Return what a reader of the privacy record must know."""
+        parts = dict.fromkeys(record.partition for record in self.records)
+        if len(parts) < 2:
+            return []
+        return [
+            f"The {' and the '.join(parts)} are disjoint and chosen at random: what is spent on "
+            "one and on the other does not add up."
+        ]
 
     def _share(self, treated: FloatArray | float | None) -> FloatArray | float:
         if treated is None:
@@ -146,7 +211,20 @@ class IpwReleased:
         return np.clip(score / share, -2.0 * self.half_width, 2.0 * self.half_width)
 
 
-class Ipw(Kernel[Settings]):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IpwSettings(Settings):
+    """Public constants of `ipw` and `split_ipw`.
+
+    Attributes
+    ----------
+    train_share : float or None
+        Share of the rows that train the propensity and nothing else; None: all rows do both.
+    """
+
+    train_share: float | None = None
+
+
+class Ipw(Kernel[IpwSettings]):
     r"""Unnormalised inverse probability weighting.
 
     Notes
@@ -158,11 +236,10 @@ class Ipw(Kernel[Settings]):
     known probability p, :math:`C\max(1, p/(1-p))` and :math:`C\max(1, (1-p)/p)`), and both
     signs are reached, so replacing a row (for a given propensity model, which is released before)
     moves the mean by at most twice that over n, for Laplace and Gaussian noise alike. ATT and ATC
-    divide by a noisy share of treated rows (sensitivity 1/n). The release "variances" is the noisy
-    mean of the squared scores, used for standard errors only; for ATT and ATC the effect, released
-    by then, is first taken off the scores of its arm, which gives the variance of the ratio. With B
-    the largest absolute score (and at least C + |effect| for ATT and ATC) squares lie in
-    [0, B^2]: sensitivity B^2/n.
+    divide by a noisy share of treated rows (sensitivity 1/n). The release "variances" counts rows
+    by the size of their squared scores less the effect, which is released by then (for ATT and ATC
+    it is taken off the scores of its arm, which gives the variance of the ratio), rows with a
+    clipped propensity apart: sensitivities 2 and sqrt(2), see `dpstats.ate.kernels.spread`.
     Effects are clipped to [-2C, 2C].
 
     References
@@ -177,8 +254,9 @@ class Ipw(Kernel[Settings]):
     uses_propensity = True
     published_split: ClassVar[Shares] = {"propensity": 0.2, "score": 0.8}
     options: ClassVar[tuple[str, ...]] = ("overlap",)
+    method_options: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"balance": check_balance}
 
-    def settings(self, options: Options, public: Public) -> Settings:
+    def settings(self, options: Options, public: Public) -> IpwSettings:
         """Fill in defaults from public quantities."""
         overlap = options.overlap
         if options.probability is not None:
@@ -189,9 +267,9 @@ class Ipw(Kernel[Settings]):
         model = options.propensity
         if isinstance(model, Objective) and model.penalty is model.relative_penalty is None:
             model = replace(model, relative_penalty=_RELATIVE_PENALTY)
-        return Settings.of(options, propensity=model, overlap=overlap, variances=variances)
+        return IpwSettings.of(options, propensity=model, overlap=overlap, variances=variances)
 
-    def shares(self, settings: Settings, public: Public) -> Shares:
+    def shares(self, settings: IpwSettings, public: Public) -> Shares:
         """Return the default split of the budget, by release (a measured rule)."""
         shares = {"propensity": 0.48, "score": 0.48}
         if settings.estimand != "ate":
@@ -200,66 +278,100 @@ class Ipw(Kernel[Settings]):
             shares["variances"] = 0.04
         return shares
 
-    def constants(self, settings: Settings) -> tuple[tuple[str, str], ...]:
+    def constants(self, settings: IpwSettings) -> tuple[tuple[str, str], ...]:
         """Return the public constants that the summary shows."""
         return (("Overlap (omega)", f"{settings.overlap:g}"),)
 
-    def served(self, settings: Settings) -> tuple[Estimand, ...]:
+    def served(self, settings: IpwSettings) -> tuple[Estimand, ...]:
         """Return the estimands that one release serves."""
         return (settings.estimand,)
 
-    def run(self, arrays: Arrays, settings: Settings, mechanisms: Mechanisms) -> IpwReleased:
+    def run(self, arrays: Arrays, settings: IpwSettings, mechanisms: Mechanisms) -> IpwReleased:
         """Release the noisy mean of the scores."""
-        n, c, estimand = arrays.n, arrays.half_width, settings.estimand
         scores, fitted = propensity_scores(arrays, settings, mechanisms)
-        omega = settings.overlap
-        score = _scores(arrays, np.clip(scores, omega, 1.0 - omega), estimand)
-        if mechanisms.source is None:
-            return _exact(arrays, score * c, estimand, fitted)
-        bound = _largest_score(estimand, omega, settings.probability)
-        lattice = sum_lattice(bound, n)
-        top = np.floor(np.ldexp(bound, -lattice))
-        score = np.ldexp(np.clip(np.rint(np.ldexp(score, -lattice)), -top, top), lattice)
-        total = mechanisms.additive(
-            "score", score.sum(), l1=2.0 * bound, l2=2.0 * bound, lattice=lattice, divisor=n / c
+        return release_scores(arrays, scores, fitted, settings, mechanisms)
+
+    def row_weights(
+        self, arrays: Arrays, settings: IpwSettings, released: IpwReleased
+    ) -> RowWeights:
+        """Return the weight of each row."""
+        e, omega = scores_again(arrays, settings, released.propensity), settings.overlap
+        e = np.clip(e, omega, 1.0 - omega)
+        return relative_weights(arrays, e, settings, exact=released.exact)
+
+
+def release_scores(
+    arrays: Arrays,
+    propensities: FloatArray,
+    fitted: Propensity | None,
+    settings: Settings,
+    mechanisms: Mechanisms,
+    training: tuple[str, int] | None = None,
+) -> IpwReleased:
+    """Release the noisy mean of the scores of rows with given propensities.
+
+    Parameters
+    ----------
+    arrays : Arrays
+        The rows that are averaged over.
+    propensities : ndarray
+        Shape (n,): functions of numbers released before and of a row's own covariates.
+    fitted : Propensity or None
+        The model they come from.
+    settings : Settings
+    mechanisms : Mechanisms
+    training : (str, int), optional
+        Name and number of the rows the model was fitted on, where they are others.
+    """
+    name, trained = training or (None, None)
+    n, c, estimand, omega = arrays.n, arrays.half_width, settings.estimand, settings.overlap
+    score = _scores(arrays, np.clip(propensities, omega, 1.0 - omega), estimand)
+    if mechanisms.source is None:
+        return _exact(arrays, score * c, estimand, fitted)
+    bound = _largest_score(estimand, omega, settings.probability)
+    lattice = sum_lattice(bound, n)
+    top = np.floor(np.ldexp(bound, -lattice))
+    score = np.ldexp(np.clip(np.rint(np.ldexp(score, -lattice)), -top, top), lattice)
+    total = mechanisms.additive(
+        "score", score.sum(), l1=2.0 * bound, l2=2.0 * bound, lattice=lattice, divisor=n / c
+    )
+    records = total.records
+    share = None
+    if estimand != "ate":
+        share = mechanisms.additive(
+            "counts", float(arrays.treated.sum()), l1=1.0, l2=1.0, lattice=0
         )
-        records = total.records
-        share = None
-        if estimand != "ate":
-            share = mechanisms.additive(
-                "counts", float(arrays.treated.sum()), l1=1.0, l2=1.0, lattice=0
-            )
-            records += share.records
-        found = IpwReleased(
-            n,
-            estimand,
-            mechanisms.kind,
-            float(total.value),
-            None if share is None else float(share.value) / n,
-            None,
-            total.scale,
-            0.0 if share is None else share.scale / n,
-            0.0,
-            c * bound,
-            c,
-            None,
-            *released_propensity(fitted, records),
-        )
-        if estimand != "ate":
-            # the effect is released by now, so it is a constant for what follows
-            effect = found.estimate(estimand) / c
-            score = score - effect * (arrays.treated == (estimand == "att"))
-            bound = max(bound, 1.0 + abs(effect))
-        if not settings.variances:
-            return replace(found, bound=c * bound)
-        square = _mean_square(score, bound, c, mechanisms)
-        return replace(
-            found,
-            mean_square=float(square.value) + (c * bound) ** 2 / 2.0,
-            square_scale=square.scale,
-            bound=c * bound,
-            records=found.records + square.records,
-        )
+        records += share.records
+    found = IpwReleased(
+        n,
+        estimand,
+        mechanisms.kind,
+        float(total.value),
+        None if share is None else float(share.value) / n,
+        None,
+        total.scale,
+        0.0 if share is None else share.scale / n,
+        c * bound,
+        c,
+        trained,
+        None,
+        *released_propensity(fitted, records, name),
+    )
+    # the effect is released by now, so it is a constant for what follows
+    effect = found.estimate(estimand) / c
+    if estimand == "ate":
+        score, bound = score - effect, bound + abs(effect)
+    else:
+        score = score - effect * (arrays.treated == (estimand == "att"))
+        bound = max(bound, 1.0 + abs(effect))
+        found = replace(found, bound=c * bound)
+    if not settings.variances:
+        return found
+    clipped = None
+    if settings.probability is None:
+        clipped = (propensities <= omega) | (propensities >= 1.0 - omega)
+    spread, more = release_spread(score, bound, c, mechanisms, clipped)
+    return replace(found, spread=spread, records=found.records + more)
 
 
 def _largest_score(estimand: Estimand, omega: float, probability: float | None) -> float:
@@ -279,25 +391,6 @@ def _scores(arrays: Arrays, e: FloatArray, estimand: Estimand) -> FloatArray:
     if estimand == "att":
         return np.where(treated, y, -y * e / (1.0 - e))
     return np.where(treated, y * (1.0 - e) / e, -y)
-
-
-def _mean_square(
-    score: FloatArray, bound: float, half_width: float, mechanisms: Mechanisms
-) -> Noisy:
-    """Release the mean square, centred so that replacing a row moves the sum by at most B^2."""
-    n = score.size
-    half = bound**2 / 2.0
-    lattice = sum_lattice(half, n)
-    top = np.floor(np.ldexp(half, -lattice))
-    steps = np.clip(np.rint(np.ldexp(score**2 - half, -lattice)), -top, top)
-    return mechanisms.additive(
-        "variances",
-        np.ldexp(steps, lattice).sum(),
-        l1=bound**2,
-        l2=bound**2,
-        lattice=lattice,
-        divisor=n / half_width**2,
-    )
 
 
 def _exact(
@@ -321,9 +414,9 @@ def _exact(
         None,
         0.0,
         0.0,
-        0.0,
         math.inf,
         arrays.half_width,
+        None,
         variance,
         *released_propensity(fitted, ()),
     )

@@ -21,12 +21,15 @@ from battery import (
     KINDS,
     Blind,
     Case,
+    Dealt,
     FixedModel,
     Row,
     Scaled,
     Silent,
     Tap,
+    Watched,
     audit,
+    audit_of_matrices,
     build,
     epsilon_lower_bound,
     exhaustive_families,
@@ -37,11 +40,12 @@ from battery import (
     searched,
 )
 from scipy.special import expit
-from scipy.stats import kstest
+from scipy.stats import ks_2samp, kstest, wishart
 
 import dpstats as dp
 from dpstats.ate.kernels import KERNELS
 from dpstats.ate.kernels.base import Kernel
+from dpstats.privacy.accounting import composed
 from dpstats.privacy.mechanisms import Mechanisms
 from dpstats.privacy.noise import SeededSource, SystemSource
 from dpstats.propensity import FittedPropensity, Objective
@@ -50,12 +54,15 @@ DELTA = 1e-5
 # delta of the audits: large enough for their events to be seen
 AUDIT_DELTA = 0.01
 FALSE_ALARM = 1e-5
+# entries of the rows behind a matrix are rounded towards zero to a grid of 2**-20
+ROUNDING = 1e-5
 
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 # with one propensity for all, every block but one is empty: not a case of little noise
 with_all_blocks = pytest.mark.parametrize(
     "case", [c for c in CASES if c.propensity != "number" or c.blocks in (None, 1)], ids=str
 )
+with_matrices = pytest.mark.parametrize("case", [c for c in CASES if c.rounded], ids=str)
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
@@ -76,12 +83,14 @@ def test_sensitivity_is_attained_and_never_exceeded(case: Case) -> None:
         # rounding to the grid may take a few of its steps off, nothing may add one
         assert found.changed <= found.declared * (1.0 + 1e-15), (release, norm)
         if (release, norm) not in case.loose:
-            assert found.ratio >= 1.0 - 1e-8, (release, norm)
+            lost = ROUNDING if norm in ("nuclear", "Frobenius") else 1e-8
+            assert found.ratio >= 1.0 - lost, (release, norm)
 
 
 @every_case
 def test_control_halved_sensitivity_is_noticed(case: Case) -> None:
-    result = search(case, exhaustive_families(case, 2, few=True), fault=lambda size, _: size / 2.0)
+    families = exhaustive_families(case, 2, few=True)
+    result = search(case, families, fault=lambda size, _: size * case.control)
     assert any(found.changed > found.declared for found in result.found.values())
 
 
@@ -135,7 +144,10 @@ def test_wild_predictions_neither_raise_nor_exceed(case: Case, monkeypatch) -> N
 
 
 def standardised(case: Case, kind: str, source, runs: int, epsilon: float) -> dict[str, np.ndarray]:
-    """Released minus exact over the recorded scale, by release, smoothed over a lattice step."""
+    """Released minus exact over the recorded scale, by release, smoothed over a lattice step.
+
+    Matrices have a law of their own: see `noise_of_matrices`.
+    """
     rng = np.random.default_rng(0)
     arrays = random_arrays(case, 12, seed=3)
     found: dict[str, list[np.ndarray]] = {}
@@ -143,6 +155,8 @@ def standardised(case: Case, kind: str, source, runs: int, epsilon: float) -> di
         watched = case.watched(source, kind, epsilon, DELTA, arrays.n)
         case.run(arrays, watched, epsilon, DELTA if kind == "gaussian" else 0.0)
         for seen in watched.seen:
+            if seen.matrix:
+                continue
             (record,) = seen.noisy.records
             noise = np.ravel(seen.noisy.value * seen.divisor - seen.exact)
             if kind == "laplace":
@@ -172,6 +186,68 @@ def test_control_halved_noise_fails_the_distribution_test(kind: str) -> None:
             assert kstest(values, law(kind)).pvalue < 1e-6
 
 
+def noise_of_matrices(case: Case, kind: str, source, runs: int) -> dict[str, np.ndarray]:
+    """Released minus exact in units of the recorded scale, (2 runs, q, q) by release."""
+    delta = DELTA if kind == "gaussian" else 0.0
+    arrays = random_arrays(case, 12, seed=3)
+    found: dict[str, list[np.ndarray]] = {}
+    for _ in range(runs):
+        watched = case.watched(source, kind, case.epsilon, DELTA, arrays.n)
+        case.run(arrays, watched, case.epsilon, delta)
+        matrices = [seen for seen in watched.seen if seen.matrix]
+        for seen, value in zip(matrices, matrices[0].noisy.values, strict=True):
+            assert np.array_equal(value, np.swapaxes(value, -1, -2))
+            scales = {record.release: record.scale for record in matrices[0].noisy.records}
+            # one record stands for all Gaussian rounds, which share its budget
+            scale = scales.get(seen.name, 0.0)
+            if kind == "gaussian":
+                share = 1.0 if len(matrices) == 1 else {"moments": 0.65}.get(seen.name, 0.35)
+                scale = scales[seen.budget] / math.sqrt(share)
+            found.setdefault(seen.name, []).append((value - seen.exact) / scale)
+    return {name: np.concatenate(values) for name, values in found.items()}
+
+
+def matrix_pvalues(noise: np.ndarray, kind: str) -> list[float]:
+    """Of entries against the normal law, or of a few numbers against other Wishart matrices."""
+    q = noise.shape[-1]
+    one, two = np.triu_indices(q, 1)
+    if kind == "gaussian":
+        # isotropic in the coordinates (diagonal, sqrt(2) x off-diagonal)
+        entries = [np.diagonal(noise, axis1=1, axis2=2), math.sqrt(2.0) * noise[:, one, two]]
+        return [kstest(part.ravel(), "norm").pvalue for part in entries]
+    law = wishart(df=q + 1, scale=np.eye(q))
+    # the scale is 2 / eps and a matrix is (GG' - HH') / eps
+    other = (law.rvs(4000, random_state=1) - law.rvs(4000, random_state=2)) / 2.0
+    numbers = [
+        lambda m: np.trace(m, axis1=1, axis2=2),
+        lambda m: m[:, 0, 1],
+        lambda m: m[:, -1, -1],
+        lambda m: np.linalg.eigvalsh(m)[:, -1],
+    ]
+    return [ks_2samp(number(noise), number(other)).pvalue for number in numbers]
+
+
+@every_kind
+@with_matrices
+@pytest.mark.parametrize("source", ["seeded", "system"])
+def test_noise_of_matrices_follows_the_record(case: Case, kind: str, source: str) -> None:
+    drawn_by = SeededSource(7) if source == "seeded" else SystemSource()
+    for name, noise in noise_of_matrices(case, kind, drawn_by, 150).items():
+        assert min(matrix_pvalues(noise, kind)) > 1e-6, name
+        # each arm has its own noise
+        control, treated = noise[0::2, 0, 1], noise[1::2, 0, 1]
+        assert abs(np.corrcoef(control, treated)[0, 1]) < 5.0 / math.sqrt(len(control))
+
+
+@every_kind
+def test_control_halved_noise_of_matrices_is_noticed(kind: str) -> None:
+    case = Case("regression", "none", columns=2)
+    # a Wishart matrix is quadratic in its normals
+    factor = 0.5 if kind == "gaussian" else math.sqrt(0.5)
+    for noise in noise_of_matrices(case, kind, Scaled(SeededSource(7), factor), 600).values():
+        assert min(matrix_pvalues(noise, kind)) < 1e-6
+
+
 def gaussian_delta(shift: float, epsilon: float) -> mpmath.mpf:
     """Privacy profile of Gaussian noise to 60 digits (Balle and Wang 2018, theorem 8)."""
     with mpmath.workdps(60):
@@ -189,9 +265,17 @@ def test_records_equal_calibration_and_costs_sum(case: Case, kind: str, epsilon:
     released = case.run(random_arrays(case, n, seed=4), watched, epsilon, delta)
     records = released.records
 
+    matrices = [seen for seen in watched.seen if seen.matrix]
+    others = [seen for seen in watched.seen if not seen.matrix]
+    rounds = {seen.name for seen in matrices}
+    budgets = {seen.budget for seen in matrices}
+    check_matrices(matrices, [draw for draw in tap.draws if draw[0] in rounds], kind, watched)
+
     # as many records as draws, in the same order, each with the scale that was asked for
-    assert [record.release for record in records] == [draw[0] for draw in tap.draws]
-    for seen, draw in zip(watched.seen, tap.draws[-len(watched.seen) :], strict=True):
+    draws = [draw for draw in tap.draws if draw[0] not in rounds]
+    rest = [record for record in records if record.release not in rounds | budgets]
+    assert [record.release for record in rest] == [draw[0] for draw in draws]
+    for seen, draw in zip(others, draws[len(draws) - len(others) :], strict=True):
         (record,) = seen.noisy.records
         assert record in records
         ratio = math.log2(record.scale * seen.divisor / draw[3])
@@ -207,11 +291,70 @@ def test_records_equal_calibration_and_costs_sum(case: Case, kind: str, epsilon:
             assert record.delta * (1 - 1e-6) <= reached <= record.delta * (1 + 1e-9)
 
     unspent = watched.costs.get("propensity") if case.propensity == "fixed" else None
-    total = math.fsum(record.epsilon for record in records)
-    slack = math.fsum(record.delta for record in records)
+    if case.run_by.partitions(case.settings(epsilon, delta, n)):
+        # the budget of the propensity is that of other rows
+        unspent = None
+    total, slack = composed(records)
     assert total == pytest.approx(epsilon - (unspent.epsilon if unspent else 0.0), rel=1e-15)
     assert slack == pytest.approx(delta - (unspent.delta if unspent else 0.0), rel=1e-14)
-    assert set(watched.costs) - {"propensity"} == {seen.name for seen in watched.seen}
+    assert set(watched.costs) - {"propensity"} == {seen.budget for seen in watched.seen}
+
+
+def check_matrices(matrices, draws, kind: str, watched) -> None:
+    """The records of matrices, against what the source was asked for."""
+    if not matrices:
+        return
+    records, cost = matrices[0].noisy.records, watched.costs[matrices[0].budget]
+    assert {seen.budget for seen in matrices} == {matrices[0].budget}
+    q = matrices[0].exact.shape[-1]
+    if kind == "laplace":
+        assert [record.release for record in records] == [seen.name for seen in matrices]
+        assert math.fsum(record.epsilon for record in records) == pytest.approx(cost.epsilon)
+        for record, (name, how, _, scale), level in zip(
+            records, draws, matrices[0].noisy.levels, strict=True
+        ):
+            assert (name, how, scale) == (record.release, "normal", 1.0)
+            assert (record.norm, record.sensitivity, record.delta) == ("nuclear", 2.0, 0.0)
+            assert record.scale == pytest.approx(2.0 / record.epsilon, rel=1e-14)
+            assert level == pytest.approx(record.epsilon, rel=1e-14)
+        return
+    (record,) = records
+    assert (record.norm, record.sensitivity) == ("Frobenius", math.sqrt(2.0))
+    assert (record.epsilon, record.delta) == (cost.epsilon, cost.delta)
+    shift = record.sensitivity / record.scale
+    assert record.delta * (1 - 1e-6) <= gaussian_delta(shift, record.epsilon)
+    assert gaussian_delta(shift, record.epsilon) <= record.delta * (1 + 1e-9)
+    shifts = []
+    for (_, _, diagonal, wide), (_, _, upper, narrow) in zip(draws[::2], draws[1::2], strict=True):
+        assert diagonal.shape == (2, q)
+        assert upper.shape == (2, q * (q - 1) // 2)
+        assert wide == pytest.approx(math.sqrt(2.0) * narrow, rel=1e-14)
+        shifts.append(narrow)
+    # in steps of grids that are powers of two: what is asked for is 1 / level
+    for narrow, level in zip(shifts, matrices[0].noisy.levels, strict=True):
+        ratio = math.log2(narrow * level)
+        assert ratio == pytest.approx(round(ratio), abs=1e-12)
+    total = math.fsum(level**2 for level in matrices[0].noisy.levels)
+    assert math.sqrt(total) == pytest.approx(shift, rel=1e-12)
+
+
+@every_kind
+@with_matrices
+def test_rows_per_person_multiply_the_noise_of_matrices(case: Case, kind: str) -> None:
+    n, noises = 30, []
+    arrays = random_arrays(case, n, seed=4)
+    for persons in (1, 3):
+        costs = case.costs(case.epsilon, DELTA if kind == "gaussian" else 0.0, n)
+        watched = Watched(SeededSource(5), kind, costs, rows_per_person=persons)
+        case.run(arrays, watched, case.epsilon, DELTA if kind == "gaussian" else 0.0)
+        first = next(seen for seen in watched.seen if seen.matrix)
+        noises.append(first.noisy.values[0] - first.exact)
+        record = first.noisy.records[0]
+        assert record.sensitivity == pytest.approx(
+            persons * (2.0 if kind == "laplace" else math.sqrt(2.0)), rel=1e-14
+        )
+    step = 2.0**-18 * np.abs(noises[0]).max()
+    assert np.allclose(noises[1], 3.0 * noises[0], rtol=0.0, atol=step)
 
 
 # -------------------------------------------------------------- (c) nothing without a record
@@ -255,7 +398,7 @@ def exact_run(case: Case, arrays):
 def test_huge_epsilon_is_the_exact_run(case: Case, kind: str) -> None:
     n, epsilon = 400, 1e10
     arrays = random_arrays(case, n, seed=5)
-    watched = case.watched(SeededSource(1), kind, epsilon, DELTA, n)
+    watched = case.watched(Dealt(SeededSource(1)), kind, epsilon, DELTA, n)
     # the settings of eps = 1, so that nothing but the noise differs
     released = case.run_by.run(arrays, case.settings(1.0, 0.0, n), watched)
     exact = exact_run(case, arrays)
@@ -264,6 +407,9 @@ def test_huge_epsilon_is_the_exact_run(case: Case, kind: str) -> None:
     assert not released.exact
     for estimand in case.served():
         tolerance = 1e-7 if kind == "laplace" else 1e-4
+        if case.rounded:
+            # rows on a grid, and outcomes that are further off than three residual sds are clipped
+            tolerance = 1e-5 if case.kernel == "regression" else 2e-3
         assert released.estimate(estimand) == pytest.approx(exact.estimate(estimand), abs=tolerance)
         assert 0.0 < exact.standard_error(estimand) < HALF_WIDTH
 
@@ -288,11 +434,19 @@ def test_degenerate_files_give_finite_answers(case: Case, kind: str, epsilon: fl
 
 
 @every_kind
-@with_all_blocks
+@pytest.mark.parametrize(
+    "case",
+    [
+        c
+        for c in CASES
+        if not c.rounded and (c.propensity != "number" or c.blocks in (None, 1))
+    ],
+    ids=str,
+)
 def test_simulated_errors_agree_with_repeated_releases(case: Case, kind: str) -> None:
     n, epsilon, runs, draws = 2000, 4.0, 400, 20_000
     delta = DELTA if kind == "gaussian" else 0.0
-    arrays, source = random_arrays(case, n, seed=6), SeededSource(11)
+    arrays, source = random_arrays(case, n, seed=6), Dealt(SeededSource(11))
     settings = case.settings(epsilon, delta, n)
     mechanisms = Mechanisms(source, kind, case.costs(epsilon, delta, n))
     results = [case.run_by.run(arrays, settings, mechanisms) for _ in range(runs)]
@@ -317,6 +471,41 @@ def test_simulated_errors_agree_with_repeated_releases(case: Case, kind: str) ->
 
 
 @every_kind
+@pytest.mark.parametrize("case", [c for c in [*CASES, *FITTED] if c.rounded], ids=str)
+def test_simulated_errors_with_outcome_models(case: Case, kind: str) -> None:
+    """The range of residuals is noisy too, so several releases are asked for their errors."""
+    n, epsilon, runs, asked = 2000, 4.0, 300, 25
+    delta = DELTA if kind == "gaussian" else 0.0
+    arrays, source = random_arrays(case, n, seed=6), SeededSource(11)
+    settings = case.settings(epsilon, delta, n)
+    mechanisms = Mechanisms(source, kind, case.costs(epsilon, delta, n))
+    results = [case.run_by.run(arrays, settings, mechanisms) for _ in range(runs)]
+    for estimand in case.served():
+        observed = np.std([released.estimate(estimand) for released in results])
+        spreads, leans = [], []
+        for seed, released in enumerate(results[:asked]):
+            errors = {
+                parts: released.errors(estimand, 2000, np.random.default_rng(seed), parts)
+                for parts in ("privacy", "sampling", "both")
+            }
+            assert all(found.shape == (2000,) for found in errors.values())
+            spreads.append({parts: found.std() for parts, found in errors.items()})
+            leans.append(errors["both"].mean() / errors["both"].std())
+        privacy, sampling, both = (
+            np.median([spread[parts] for spread in spreads])
+            for parts in ("privacy", "sampling", "both")
+        )
+        assert abs(np.median(leans)) < 0.2
+        if case.propensity == "fixed":
+            # nothing is known of what a model of the user's leaves, so it is taken to leave all
+            assert 0.85 * observed <= privacy <= 6.0 * observed
+            continue
+        # an sd of 300 draws with long tails is known to 10 %
+        assert privacy == pytest.approx(observed, rel=0.3)
+        assert both == pytest.approx(math.hypot(privacy, sampling), rel=0.15)
+
+
+@every_kind
 @every_case
 def test_the_sampling_error_is_never_taken_for_nothing(case: Case, kind: str) -> None:
     """However the noise falls, an interval has a sampling part."""
@@ -333,19 +522,49 @@ def test_the_sampling_error_is_never_taken_for_nothing(case: Case, kind: str) ->
 # ------------------------------------------------------------------------------------ (f) audit
 
 
+# `regression` has nothing but a matrix; what follows one is audited at one epsilon
+AUDITED = [
+    pytest.param(case, epsilon, id=f"{case}-{epsilon}")
+    for case in CASES
+    for epsilon in ([1.0] if case.rounded else [0.5, 1.0, 4.0])
+    if case.kernel != "regression"
+]
+
+
 @every_kind
-@every_case
-@pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
+@pytest.mark.parametrize(("case", "epsilon"), AUDITED)
 def test_audit_of_the_releases(case: Case, kind: str, epsilon: float) -> None:
     delta = AUDIT_DELTA if kind == "gaussian" else 0.0
     source = SeededSource(13)
     for name, found in audit(case, kind, epsilon, delta, source, 10_000, FALSE_ALARM).items():
         assert found.bound <= found.promised, name
+    spoiled = Scaled(source, case.control)
     assert any(
         found.bound > found.promised
         for trials in (10_000, 40_000, 200_000)
-        for found in audit(case, kind, epsilon, delta, Scaled(source), trials, FALSE_ALARM).values()
+        for found in audit(case, kind, epsilon, delta, spoiled, trials, FALSE_ALARM).values()
     )
+
+
+@every_kind
+@with_matrices
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
+def test_audit_of_the_matrices(case: Case, kind: str, epsilon: float) -> None:
+    """`tests/synth/kernels/test_grams.py` has the density of a small Wishart difference."""
+    delta = AUDIT_DELTA if kind == "gaussian" else 0.0
+    for name, found in audit_of_matrices(
+        case, kind, epsilon, delta, SeededSource(13), 10_000, FALSE_ALARM
+    ).items():
+        assert found.bound <= found.promised, name
+
+
+@every_kind
+def test_control_audit_of_the_matrices(kind: str) -> None:
+    case = Case("regression", "none", columns=2)
+    delta = AUDIT_DELTA if kind == "gaussian" else 0.0
+    source = Scaled(SeededSource(13), 1 / 2 if kind == "gaussian" else 1 / math.sqrt(3))
+    for found in audit_of_matrices(case, kind, 1.0, delta, source, 40_000, FALSE_ALARM).values():
+        assert found.bound > found.promised
 
 
 def test_lower_bound_on_a_mechanism_of_known_epsilon() -> None:
@@ -477,6 +696,7 @@ def objective_log_density(arrays, w: np.ndarray, penalty: float, scale: float) -
 @every_case
 @pytest.mark.parametrize("n", [2, 1000, 150_000])
 def test_statistics_are_exact_and_ignore_row_order(case: Case, n: int) -> None:
+    """Where rows are dealt out at random: once every row is dealt to the same part."""
     arrays = random_arrays(case, n, seed=8)
     order = np.random.default_rng(9).permutation(n)
     known = None if arrays.known is None else arrays.known[order]
@@ -486,13 +706,18 @@ def test_statistics_are_exact_and_ignore_row_order(case: Case, n: int) -> None:
         treated=arrays.treated[order],
         design=arrays.design[order],
         known=known,
+        covariates=arrays.covariates[order],
     )
     runs = []
-    for rows in (arrays, shuffled):
-        watched = case.watched(Silent(), "laplace", 1.0, 0.0, n)
+    for rows, dealt in ((arrays, np.arange(n)), (shuffled, order)):
+        watched = case.watched(Dealt(Silent(), dealt), "laplace", 1.0, 0.0, n)
         case.run(rows, watched)
         runs.append(watched.seen)
     for one, two in zip(*runs, strict=True):
-        assert np.array_equal(one.exact, two.exact)
+        if case.partitioned:
+            # a fit inside a part may round differently
+            assert np.allclose(one.exact, two.exact, rtol=1e-7, atol=0.0)
+        else:
+            assert np.array_equal(one.exact, two.exact)
         assert np.array_equal(one.steps, np.rint(one.steps))
         assert np.abs(one.steps).max() <= 2.0**53
