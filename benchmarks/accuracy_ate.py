@@ -9,8 +9,8 @@ bounds of the processes. "table": the cells of the published comparison, the def
 block. "coverage": every method on every process it is meant for, with the coverage of the 95 %
 interval and its median width in units of 2 x 1.96 standard deviations of the estimates; cells with
 coverage between 88 and 93.5 % are run again with five times the trials. "sets": the covariate sets
-of `processes.py`. A finished cell is appended to its CSV at once, so an interrupted run goes on where
-it stopped. Trial t of a cell draws data from [2026, n, t] and noise from [2027, n, t].
+of `processes.py`. A finished cell is appended to its CSV at once, so an interrupted run goes on
+where it stopped. Trial t of a cell draws data from [2026, n, t] and noise from [2027, n, t].
 """
 
 from __future__ import annotations

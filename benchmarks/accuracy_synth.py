@@ -1,6 +1,7 @@
 """Accuracy of `dp_synth` at its defaults, from the public API.
 
-    python benchmarks/accuracy_synth.py [--trials 200] [--jobs 2] [--out DIR]
+    python benchmarks/accuracy_synth.py [--set defaults] [--trials 200] [--jobs 2] [--out DIR]
+    python benchmarks/accuracy_synth.py --set published --trials 20 ...
 
 Median over panels of the root mean squared error of the post-period path (30 periods, T0 = 20,
 eps = 1), against the untreated signal and against the realised untreated outcome, for the private
@@ -8,40 +9,38 @@ methods beside non-private ridge, difference in differences and the last value c
 `ratio` is to the ridge, with a bootstrap standard error. "ridge" is the better, in the median, of
 two: rows less their own pre-period mean, with and without the donors' mean path taken out, penalty
 by leaving out one period. "output" and "objective" get the process's public bounds, the others
-none. A finished cell is appended to the CSV at once, so an interrupted run goes on where it
-stopped. Seeds are recorded: trial t of a cell draws its panel from [2028, n, t] and noise from
-[2029, n, t].
+none. "published" (peers_synth.csv) is the published form of the two with correct noise: weights
+not projected, noise for a target at its bounds, and the donors' outcomes released as a matrix. A
+finished cell is appended to the CSV at once, so an interrupted run goes on where it stopped. Seeds
+are recorded: trial t of a cell draws its panel from [2028, n, t] and noise from [2029, n, t].
 """
 
 from __future__ import annotations
 
-import argparse
-import csv
 import itertools
-import platform
 import warnings
-from concurrent.futures import ProcessPoolExecutor
-from importlib.metadata import version
-from pathlib import Path
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
+from cells import arguments, rows_of, run
 
 import dpstats as dp
 
-PRIVATE = ("moments", "did", "output", "objective")
+_MATRIX: dict[str, Any] = {"release": "matrix", "project": False}
+# by set of methods: what `dp_synth` is told
+METHODS: dict[str, dict[str, dict[str, Any]]] = {
+    "defaults": {name: {"method": name} for name in ("moments", "did", "output", "objective")},
+    "published": {
+        "output (published)": {"method": "output", "target_norm": "bound", **_MATRIX},
+        "objective (published)": {"method": "objective", "target_norm": "bound", **_MATRIX},
+    },
+}
+FILES = {"defaults": "accuracy_synth.csv", "published": "peers_synth.csv"}
 CELLS = list(itertools.product(("factor", "smooth"), (100, 1000, 5000, 10000), (1e-6, 0.0)))
-FIELDS = (
-    "process",
-    "donors",
-    "delta",
-    "method",
-    "trials",
-    "rmse",
-    "ratio",
-    "ratio_se",
-    "rmse_realised",
-    "ratio_realised",
-)
+KEY = ("process", "donors", "delta")
+ERRORS = ("rmse", "ratio", "ratio_se", "rmse_realised", "ratio_realised")
+FIELDS = (*KEY, "method", "trials", *ERRORS)
 
 
 def ridge(donors: np.ndarray, target: np.ndarray, before: int, centre: bool) -> np.ndarray:
@@ -67,7 +66,10 @@ def ridge(donors: np.ndarray, target: np.ndarray, before: int, centre: bool) -> 
     return level + chosen
 
 
-def trial(process: str, n: int, delta: float, t: int) -> dict[str, tuple[float, float]]:
+def trial(
+    process: str, n: int, delta: float, t: int, methods: str
+) -> dict[str, tuple[float, float]]:
+    """Return errors against the signal and the realised outcome, by method."""
     warnings.simplefilter("ignore")
     sample = dp.simulate.panel(process, n_donors=n, rng=[2028, n, t])
     before = sample.T0
@@ -81,7 +83,7 @@ def trial(process: str, n: int, delta: float, t: int) -> dict[str, tuple[float, 
         - donors[:, :before].mean(),
         "last value": np.full(paths.shape[1] - before, target[before - 1]),
     }
-    for method in PRIVATE:
+    for name, told in METHODS[methods].items():
         result = dp.dp_synth(
             sample.data[["unit", "time", "y"]],
             T0=before,
@@ -91,11 +93,11 @@ def trial(process: str, n: int, delta: float, t: int) -> dict[str, tuple[float, 
             treated=0,
             eps=1.0,
             delta=delta,
-            method=method,
-            bounds=sample.bounds["y"] if method in ("output", "objective") else None,
+            bounds=sample.bounds["y"] if told["method"] in ("output", "objective") else None,
             rng=[2029, n, t],
+            **told,
         )
-        found[method] = result.counterfactual.to_numpy()[before:]
+        found[name] = result.counterfactual.to_numpy()[before:]
     signal = sample.signal.to_numpy()[before:]
     realised = sample.counterfactual.to_numpy()[before:]
     return {
@@ -104,61 +106,40 @@ def trial(process: str, n: int, delta: float, t: int) -> dict[str, tuple[float, 
     }
 
 
-def cell(job: tuple[str, int, float, int]) -> list[dict[str, object]]:
-    process, n, delta, trials = job
-    runs = [trial(process, n, delta, t) for t in range(trials)]
-    errors = {name: np.array([run[name] for run in runs]) for name in runs[0]}
+def accuracy(
+    process: str, n: int, delta: float, trials: int, methods: str
+) -> Iterator[dict[str, Any]]:
+    runs = [trial(process, n, delta, t, methods) for t in range(trials)]
+    errors = {name: np.array([found[name] for found in runs]) for name in runs[0]}
     forms = [errors.pop("ridge (plain)"), errors.pop("ridge (centred)")]
     reference = min(forms, key=lambda e: np.median(e[:, 0]))
     again = np.random.default_rng(0).integers(trials, size=(500, trials))
-    rows = []
     for name, found in {"ridge": reference, **errors}.items():
         middle, base = np.median(found, axis=0), np.median(reference, axis=0)
         ratios = np.median(found[again, 0], axis=1) / np.median(reference[again, 0], axis=1)
-        rows.append(
-            {
-                "process": process,
-                "donors": n,
-                "delta": delta,
-                "method": name,
-                "trials": trials,
-                "rmse": f"{middle[0]:.5f}",
-                "ratio": f"{middle[0] / base[0]:.3f}",
-                "ratio_se": f"{ratios.std():.3f}",
-                "rmse_realised": f"{middle[1]:.5f}",
-                "ratio_realised": f"{middle[1] / base[1]:.3f}",
-            }
-        )
-    return rows
+        yield {
+            "process": process,
+            "donors": n,
+            "delta": delta,
+            "method": name,
+            "trials": trials,
+            "rmse": f"{middle[0]:.5f}",
+            "ratio": f"{middle[0] / base[0]:.3f}",
+            "ratio_se": f"{ratios.std():.3f}",
+            "rmse_realised": f"{middle[1]:.5f}",
+            "ratio_realised": f"{middle[1] / base[1]:.3f}",
+        }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--trials", type=int, default=200)
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    parser = arguments((__doc__ or "").splitlines()[0], 200)
+    parser.add_argument("--set", choices=tuple(METHODS), default="defaults")
     options = parser.parse_args()
-    path = options.out / "accuracy_synth.csv"
-    done = set()
-    if path.exists():
-        with path.open(newline="", encoding="utf-8") as file:
-            lines = [line for line in file if not line.startswith("#")]
-        done = {
-            (row["process"], int(row["donors"]), float(row["delta"]))
-            for row in csv.DictReader(lines)
-        }
-    else:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        packages = ", ".join(f"{name} {version(name)}" for name in ("dpstats", "numpy", "scipy"))
-        with path.open("w", newline="", encoding="utf-8") as file:
-            file.write(f"# {platform.machine()}, Python {platform.python_version()}, {packages}\n")
-            csv.DictWriter(file, FIELDS).writeheader()
-    jobs = [(*job, options.trials) for job in CELLS if job not in done]
-    with ProcessPoolExecutor(options.jobs) as pool:
-        for rows in pool.map(cell, jobs):
-            with path.open("a", newline="", encoding="utf-8") as file:
-                csv.DictWriter(file, FIELDS).writerows(rows)
-            print([row for row in rows if row["method"] == "moments"], flush=True)
+    path = options.out / FILES[options.set]
+    extra = (options.trials, options.set)
+    for row in run(path, FIELDS, KEY, accuracy, CELLS, options.jobs, *extra):
+        print(*row.values(), flush=True)
+    print(f"{len(rows_of(path))} rows in {path}")
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from unittest import mock
 
 import numpy as np
 import pandas as pd
+from cells import rows_of
 
 import dpstats as dp
 from dpstats import audit
@@ -275,9 +276,8 @@ def study(
 
 def table(path: Path) -> str:
     """Return the CSV as the table of docs/auditing.md."""
-    lines = [line for line in path.read_text("utf-8").splitlines() if line[:1] != "#"]
     rows = sorted(
-        csv.DictReader(lines),
+        rows_of(path),
         key=lambda row: (row["function"], row["method"], row["case"], float(row["eps"])),
     )
     titles = (
@@ -307,14 +307,11 @@ def main() -> None:
     if options.table:
         print(table(path))
         return
-    done = set()
-    if path.exists():
-        lines = [line for line in path.read_text("utf-8").splitlines() if line[:1] != "#"]
-        done = {
-            (row["function"], row["method"], row["case"], float(row["eps"]))
-            for row in csv.DictReader(lines)
-        }
-    else:
+    # not `cells.run`: the budgets of a cell share its pilot, and each is kept once it is done
+    done = {
+        (row["function"], row["method"], row["case"], float(row["eps"])) for row in rows_of(path)
+    }
+    if not path.exists():
         packages = ", ".join(f"{name} {version(name)}" for name in ("dpstats", "numpy", "opendp"))
         with path.open("w", newline="", encoding="utf-8") as file:
             file.write(f"# {platform.machine()}, Python {platform.python_version()}, {packages}\n")

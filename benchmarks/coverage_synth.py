@@ -9,15 +9,12 @@ eps = 1. A finished cell is appended to the CSV at once. Trial t of a cell draws
 
 from __future__ import annotations
 
-import argparse
-import csv
-import platform
 import warnings
-from concurrent.futures import ProcessPoolExecutor
-from importlib.metadata import version
-from pathlib import Path
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
+from cells import arguments, rows_of, run
 
 import dpstats as dp
 
@@ -31,7 +28,8 @@ CELLS = [
     ("factor", 10000, 0.0),
     ("smooth", 10000, 0.0),
 ]
-FIELDS = ("process", "donors", "delta", "trials", "periods", "att", "half_width_att", "rmse_att")
+KEY = ("process", "donors", "delta")
+FIELDS = (*KEY, "trials", "periods", "att", "half_width_att", "rmse_att")
 
 
 def trial(process: str, n: int, delta: float, t: int) -> tuple[float, float, float, float]:
@@ -55,10 +53,9 @@ def trial(process: str, n: int, delta: float, t: int) -> tuple[float, float, flo
     return inside, float(low <= 0.0 <= high), (high - low) / 2.0, float(result.params.iloc[0])
 
 
-def cell(job: tuple[str, int, float, int]) -> dict[str, object]:
-    process, n, delta, trials = job
+def coverage(process: str, n: int, delta: float, trials: int) -> Iterator[dict[str, Any]]:
     runs = np.array([trial(process, n, delta, t) for t in range(trials)])
-    return {
+    yield {
         "process": process,
         "donors": n,
         "delta": delta,
@@ -71,30 +68,12 @@ def cell(job: tuple[str, int, float, int]) -> dict[str, object]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--trials", type=int, default=1000)
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    parser = arguments((__doc__ or "").splitlines()[0], 1000)
     options = parser.parse_args()
     path = options.out / "coverage_synth.csv"
-    done = set()
-    if path.exists():
-        lines = [line for line in path.read_text("utf-8").splitlines() if line[:1] != "#"]
-        done = {
-            (row["process"], int(row["donors"]), float(row["delta"]))
-            for row in csv.DictReader(lines)
-        }
-    else:
-        packages = ", ".join(f"{name} {version(name)}" for name in ("dpstats", "numpy", "scipy"))
-        with path.open("w", newline="", encoding="utf-8") as file:
-            file.write(f"# {platform.machine()}, Python {platform.python_version()}, {packages}\n")
-            csv.DictWriter(file, FIELDS).writeheader()
-    jobs = [(*job, options.trials) for job in CELLS if job not in done]
-    with ProcessPoolExecutor(options.jobs) as pool:
-        for row in pool.map(cell, jobs):
-            with path.open("a", newline="", encoding="utf-8") as file:
-                csv.DictWriter(file, FIELDS).writerow(row)
-            print(row, flush=True)
+    for row in run(path, FIELDS, KEY, coverage, CELLS, options.jobs, options.trials):
+        print(*row.values(), flush=True)
+    print(f"{len(rows_of(path))} cells in {path}")
 
 
 if __name__ == "__main__":

@@ -91,7 +91,8 @@ class PrivateResults(ABC):
     @property
     def tvalues(self) -> pd.Series[float]:
         """Estimates over standard errors."""
-        return (self.params / self.bse).rename("z")
+        # an estimate that is zero without error is 0, not 0/0
+        return (self.params / self.bse).where(self.params != 0.0, 0.0).rename("z")
 
     @property
     def pvalues(self) -> pd.Series[float]:

@@ -15,6 +15,7 @@ from dpstats.ate.kernels.base import Arrays, Options, Public
 from dpstats.ate.kernels.blocking import _ENOUGH_ROWS, BlockSettings
 from dpstats.ate.kernels.blockmeans import block_effects
 from dpstats.ate.kernels.cells import CellsReleased
+from dpstats.ate.kernels.ipw import IpwReleased
 from dpstats.ate.kernels.outcome import blank_outcome
 from dpstats.ate.kernels.regression import _ROUNDS, RegressionReleased, RegressionSettings
 from dpstats.ate.population import FITS_A_FILE, SEED, Case, Files, Population, fitted
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dpstats.ate.kernels.base import Settings
-    from dpstats.ate.kernels.ipw import IpwReleased
     from dpstats.ate.kernels.outcome import OutcomeModel
     from dpstats.privacy.accounting import Cost, Release
     from dpstats.privacy.noise import FloatArray
@@ -123,7 +123,9 @@ def expected(case: Case, name: str, fits: int) -> Planned:
         return _of_cells(released, settings, sds, draws)
     if isinstance(released, RegressionReleased):
         return _of_regression(sds, draws)
-    return _of_scores(released, settings, sds, draws)
+    if isinstance(released, IpwReleased | AipwReleased):
+        return _of_scores(released, settings, sds, draws)
+    raise TypeError(f"method {name!r} cannot be planned")
 
 
 def _options(case: Case, name: str) -> Options:
@@ -211,7 +213,15 @@ def _of_cells(
     if released.form != "joint":
         second /= released.half_width
     # in units of the range
-    released = replace(released, n=case.n, half_width=1.0, scales=(first, second), model=None)
+    released = replace(
+        released,
+        n=case.n,
+        half_width=1.0,
+        reach=1.0,
+        smallest=1.0,
+        scales=(first, second),
+        model=None,
+    )
     noise = case.half_width * _within(_cells_effects(released, draws))
     rough = case.half_width * draws.reach * released.noise_sd()
     if SWAMPED * rough > case.half_width:
@@ -291,7 +301,7 @@ def _cells_effects(released: CellsReleased, draws: _Draws) -> FloatArray:
     noisy = released.cells(raw + noise)
     shape = (*cells.shape[:2], each)
     if outcomes is None:
-        return block_effects(noisy, "ate").total.reshape(shape)
+        return np.asarray(block_effects(noisy, "ate").total.reshape(shape))
     own = np.repeat((outcomes.reach < 1.0).ravel(), each)
     total = np.empty(len(raw))
     for residuals in (False, True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -14,6 +13,7 @@ from dpstats.ate.costs import release_costs
 from dpstats.ate.data import arrays_from, read_columns, read_schema
 from dpstats.ate.kernels import KERNELS
 from dpstats.ate.kernels.base import Options, Public
+from dpstats.ate.options import check_options
 from dpstats.ate.propensity_spec import PropensitySpec, propensity_words, read_propensity
 from dpstats.ate.results import ATEResults, Facts
 from dpstats.calls import (
@@ -59,11 +59,8 @@ __all__ = ["dp_ate"]
 _SIMULATION_SEED = 20261130
 # a bin rarely holds more than a few per cent of the rows beyond the quantiles that matter
 _ROWS_PER_THRESHOLD = 10.0
-_ARGUMENTS = (
-    *("delta", "method", "noise", "estimand", "bounds", "levels", "treated", "propensity"),
-    *("overlap", "blocks", "min_count", "balance", "split", "missing", "rows_per_person"),
-    *("ledger", "rng"),
-)
+# standard errors in units of C that no estimate of an effect within 2C can have
+_ABSURD = 20.0
 _WIDEST: Interval = (-(2.0**60), 2.0**60)
 
 
@@ -108,9 +105,9 @@ def dp_ate(
         Privacy budget, positive. ``float("inf")`` gives the ordinary estimator, not private.
     delta : float
         Probability with which the guarantee may fail, in [0, 1). Positive: Gaussian noise.
-    method : {"blocking", "ipw", "nipw", "split_ipw", "diff_means", "agg_aipw", "binary", ...}
-        Estimator; see ``docs/methods.md``. Others that fit in random subsets: "agg_nipw",
-        "agg_ipw", "agg_regression".
+    method : {"blocking", "ipw", "nipw", "split_ipw", "regression", "aipw", "diff_means", ...}
+        Estimator; see ``docs/methods.md``. Others that fit in random subsets: "agg_aipw",
+        "agg_ipw", "agg_regression", "agg_nipw", "binary".
     noise : {"laplace", "gaussian"}, optional
         By default Gaussian where `delta` > 0, else Laplace.
     estimand : {"ate", "att", "atc", "ato"}
@@ -152,7 +149,10 @@ def dp_ate(
     **method_options
         Options of one method; `None` means the default. "blocking": ``smooth`` (bool), whether
         blocks borrow strength (`dpstats.ate.kernels.blockmeans`), by default yes, but for
-        ``blocks="published"`` and ``eps=inf``. "split_ipw": ``train_share``, the share of the rows
+        ``blocks="published"`` and ``eps=inf``; ``adjust`` (bool), whether blocks hold residuals of
+        a private linear model of the outcome on the right side of `formula`, by default where a
+        propensity is fitted, ``blocks`` and ``smooth`` are left open and n eps is at least 5000
+        (more with more than four covariates). "split_ipw": ``train_share``, the share of the rows
         that train the propensity, by default one half. "agg_nipw", "binary": ``subsets``, and
         "agg_ipw", "agg_aipw", "agg_regression": ``folds``, the number of random parts of the rows,
         by default a measured rule on n, eps and the number of columns.
@@ -320,7 +320,7 @@ def _check_call(
         )
     choice("missing", missing, {"raise": 0, "drop": 0})
     check_number("overlap", overlap, 1e-6, 0.5, "a number in (0.000001, 0.5)")
-    options = _check_options(kernel, method, shared, method_options)
+    options = check_options(kernel, shared, method_options)
     check_count("rows_per_person", rows_per_person, "a positive integer")
     if math.isinf(epsilon) and split is not None:
         raise DPStatsError("`split` has no meaning at `eps` = inf: nothing is spent")
@@ -340,30 +340,6 @@ def _check_call(
         int(rows_per_person),
         None if math.isinf(epsilon) else source,
     )
-
-
-def _check_options(
-    kernel: Kernel[Any], method: str, shared: Mapping[str, Any], own: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the method's options that were given; those of other methods are not looked at.
-
-    Raises
-    ------
-    DPStatsError
-        If no method has an option of this name, or a value breaks a rule.
-    """
-    known = {name: check for k in KERNELS.values() for name, check in k.method_options.items()}
-    for name in own:
-        if name not in known:
-            near = difflib.get_close_matches(name, [*known, *_ARGUMENTS], 3)
-            hint = f" (near matches: {', '.join(near)})" if near else ""
-            raise DPStatsError(
-                f"`{name}` must be an argument of dp_ate or an option of method {method!r} "
-                f"({', '.join(kernel.method_options) or 'it has none'}); got {name!r}{hint}"
-            )
-    given = {name: value for name, value in {**shared, **own}.items() if value is not None}
-    checked = {name: known[name](value) for name, value in given.items()}
-    return {name: value for name, value in checked.items() if name in kernel.method_options}
 
 
 def _plan(call: _Call, spec: PropensitySpec, schema: Schema, columns: Columns) -> _Plan:
@@ -471,7 +447,7 @@ def _estimate(
     )
     released = call.kernel.run(arrays, settings, mechanisms)
     if not call.private:
-        _check_estimate(released, call.estimand)
+        _check_estimate(released, call.estimand, arrays.half_width)
     records += released.records
     balance = None
     if call.balance:
@@ -542,8 +518,8 @@ def _check_exact(columns: Columns, schema: Schema) -> None:
         )
 
 
-def _check_estimate(released: Released, estimand: Estimand) -> None:
-    """At `eps=inf` only: refuse an estimate that does not exist."""
+def _check_estimate(released: Released, estimand: Estimand, half_width: float) -> None:
+    """At `eps=inf` only: refuse an estimate that does not exist, warn of one that says nothing."""
     cells = getattr(released, "blocks", None)
     if cells is not None and not cells(estimand, np.random.default_rng(0))["kept"].any():
         raise DPStatsError(
@@ -554,6 +530,12 @@ def _check_estimate(released: Released, estimand: Estimand) -> None:
         raise DPStatsError(
             "`propensity` must lie inside (0, 1) in every row at `eps` = inf: pass `overlap` to "
             "clip it"
+        )
+    if not released.standard_error(estimand) < _ABSURD * half_width:
+        warn_utility(
+            "weights without bounds make the standard error larger than any effect: pass "
+            "`overlap` to clip propensities, as finite `eps` does by default",
+            stacklevel=5,
         )
 
 

@@ -148,8 +148,12 @@ def plan_ate(
     clipping, of covariates that do not enter linearly, and of what is left within blocks, is in
     none of the columns. The distribution of privacy noise is taken as normal in `detectable`. By
     the default rules errors jump where the number of blocks changes, where residuals take the place
-    of outcomes (n eps = 5000) and where "regression" turns to two rounds (2500), so that a smaller
-    budget than `eps_needed` may do as well.
+    of outcomes (n eps = 5000, later with more than four covariates) and where "regression" turns to
+    two rounds (2500), so that a smaller budget than `eps_needed` may do as well.
+
+    *Measured.* Over n of 2000 and 10000, eps of .5, 1 and 3, delta of 0 and 1e-6 and two processes
+    of `dpstats.simulate` (400 releases a cell) the noise was .92 to 1.10 of `noise_sd` for
+    "blocking" with `adjust` (one cell .89), .92 to 1.14 for "regression", .95 to 1.09 for "aipw".
 
     Examples
     --------

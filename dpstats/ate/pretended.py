@@ -12,6 +12,8 @@ from dpstats.ate.population import SEED
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from dpstats.ate.kernels.outcome import OutcomeModel
     from dpstats.ate.population import Files, Population
     from dpstats.privacy.noise import FloatArray
@@ -96,7 +98,7 @@ def fit_outcomes(
 
 
 def _without(
-    levels: FloatArray, slopes: FloatArray, reach: FloatArray, wide: FloatArray
+    levels: FloatArray, slopes: FloatArray, reach: FloatArray, wide: NDArray[np.bool_]
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Put outcomes themselves where residuals would range no less far."""
     return (

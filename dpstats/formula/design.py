@@ -501,6 +501,12 @@ def build_formula(
 
 
 def _coded(factors: tuple[Factor, ...], terms: tuple[tuple[int, ...], ...]) -> tuple[Column, ...]:
+    if any([factors[place].name for place in term] == ["Intercept"] for term in terms):
+        # patsy takes two terms of one name for one
+        raise FormulaError(
+            '`formula` must not have a term `Intercept`, as the constant is called; for the column '
+            'of that name write Q("Intercept").'
+        )
     public = [_PublicFactor(place, factor) for place, factor in enumerate(factors)]
     termlist = [Term([])] + [Term([public[place] for place in term]) for term in terms]
     (info,) = design_matrix_builders(

@@ -7,13 +7,12 @@ import math
 import os
 import warnings
 from collections import Counter
-from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpstats.errors import DPStatsError, PrivacyWarning
-from dpstats.privacy.accounting import Relation, Release, check_budget, close_block, open_block
+from dpstats.privacy.accounting import Relation, check_budget, close_block, open_block
 from dpstats.privacy.balance import (
     SELECT,
     Balance,
@@ -23,12 +22,12 @@ from dpstats.privacy.balance import (
     in_units,
     to_float,
 )
+from dpstats.privacy.receipts import Receipt, as_dicts, read_records
 from dpstats.privacy.store import MEMORY, Store
 from dpstats.privacy.tighter import Charges, tighter_epsilon
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Sequence
     from types import TracebackType
 
     import pandas as pd
@@ -346,7 +345,9 @@ class PrivacyLedger:
         """
         import pandas as pd
 
-        rows = [(*charge, _as_dicts(_records(text))) for *charge, text in self._charges(everything)]
+        rows = [
+            (*charge, as_dicts(read_records(text))) for *charge, text in self._charges(everything)
+        ]
         frame = pd.DataFrame(rows, columns=_COLUMNS).astype({"epsilon": float, "delta": float})
         frame["time"] = pd.to_datetime(frame["time"], utc=True, format="ISO8601")
         return frame
@@ -458,7 +459,7 @@ class PrivacyLedger:
         with self._store.read() as connection:
             row = self._checked(connection)
             groups = [
-                Charges(epsilon, slack, _records(records) or (), count)
+                Charges(epsilon, slack, read_records(records) or (), count)
                 for epsilon, slack, records, count in connection.execute(
                     "SELECT c.epsilon, c.delta, r.records, count(*) FROM charges c LEFT JOIN "
                     "releases r ON r.charge = c.id WHERE c.dataset = ? GROUP BY 1, 2, 3",
@@ -577,24 +578,6 @@ class PrivacyLedger:
             ).fetchall()
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """A charge that was made; the call adds what it released."""
-
-    store: Store
-    number: int
-
-    def keep(self, records: Sequence[Release]) -> None:
-        """Store the records of the releases, as far as possible; the charge stands anyway."""
-        text = json.dumps([asdict(record) for record in records])
-        try:
-            with self.store.write() as connection:
-                connection.execute("INSERT INTO releases VALUES (?, ?)", (self.number, text))
-        except DPStatsError:
-            # without records the charge counts in full, and the result has been paid for
-            return
-
-
 def _names(store: Store) -> list[str]:
     with store.read() as connection:
         rows = connection.execute("SELECT name FROM datasets WHERE name != '' ORDER BY id")
@@ -615,15 +598,3 @@ def _reopen(
     ledger._join(Store(path, create=False), name, nothing, nothing)
     Totals(epsilon, delta, protects).check(ledger._row(), ledger._place)
     return ledger
-
-
-def _records(text: str | None) -> list[Release] | None:
-    """Read the records of a charge, None where there are none."""
-    try:
-        return None if text is None else [Release(**record) for record in json.loads(text)]
-    except (TypeError, ValueError) as error:
-        raise DPStatsError("`ledger` is damaged: its releases cannot be read") from error
-
-
-def _as_dicts(records: list[Release] | None) -> list[dict[str, Any]] | None:
-    return None if records is None else [asdict(record) for record in records]

@@ -192,6 +192,18 @@ class Mechanisms:
         turns = np.arange(n) % count
         return turns if self.source is None else turns[self.source.permutation(name, n)]
 
+    def sample(self, name: str, n: int, size: int) -> NDArray[np.int64]:
+        """Choose `size` of n row positions at random, one in each stretch of equal length.
+
+        Nothing of the data enters. Without a source it is the first of each stretch.
+        """
+        edges = np.arange(size + 1) * n // size
+        if self.source is None:
+            return edges[:-1]
+        # any position of a stretch, each about as likely as the others
+        steps = self.source.permutation(name, 2**16)[np.arange(size) % 2**16]
+        return edges[:-1] + steps * np.diff(edges) // 2**16
+
     def knorm(
         self,
         name: str,

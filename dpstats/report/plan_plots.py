@@ -34,7 +34,13 @@ _HEIGHT = 4.2
 _ROOM = 6.0
 _NEEDED = ("eps", "method", "noise_sd", "sampling_sd", "total_se", "detectable")
 # told apart by colour, by marker and, in print, by both; Okabe and Ito
-_MARKS = ((_BLUE, "o"), (_VERMILION, "s"), ("#009E73", "^"), ("#CC79A7", "D"))
+_MARKS = (
+    (_BLUE, "o"),
+    (_VERMILION, "s"),
+    ("#009E73", "^"),
+    ("#CC79A7", "D"),
+    ("#E69F00", "v"),
+)
 _PARTS = (
     ("total_se", "total standard error", "solid", 1.9),
     ("noise_sd", "privacy noise", (0, (5, 2)), 1.1),

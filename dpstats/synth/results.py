@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from dpstats.privacy.accounting import PrivacyRecord
     from dpstats.privacy.noise import FloatArray
+    from dpstats.report.story import Story
     from dpstats.report.summary import SummaryContent
     from dpstats.synth.kernels.base import Errors, Parts, Released
 
@@ -386,6 +387,17 @@ class SynthResults(PrivateResults):
         budget = (privacy.epsilon, privacy.delta)
         return enough_donors(Public(facts.n, facts.axis.size, facts.pre_periods, *budget, False))
 
+    def comparison_facts(self) -> dict[str, str]:
+        """Return what a table of several results says about this one."""
+        facts = self.facts
+        return {
+            "Outcome": facts.outcome,
+            "Treatment": facts.names(),
+            "Method": facts.method,
+            "Estimand": "ATT",
+            "N (donors)": str(facts.n),
+        }
+
     def glance(self) -> pd.DataFrame:
         """Return one row for the model."""
         import pandas as pd
@@ -445,6 +457,11 @@ class SynthResults(PrivateResults):
         from dpstats.synth.tables import draw
 
         return draw(self, kind or "path", ax, unit, T0)
+
+    def _story(self) -> Story:
+        from dpstats.synth.tables import story
+
+        return story(self)
 
     def _figure_text(self) -> str:
         return (
@@ -523,6 +540,15 @@ class SynthResults(PrivateResults):
             name: _inference(value, half * self._errors(place, "both").att)
             for place, (name, value) in named
         }
+
+    def _privacy_inferences(self) -> list[Inference]:
+        if self.released.exact:
+            return [Inference(value, 0.0) for value in self._effects()]
+        half = self._scale()[1]
+        return [
+            _inference(value, half * self._errors(place, "privacy").att)
+            for place, value in enumerate(self._effects())
+        ]
 
     def _pre_period(self, y: Any) -> FloatArray:
         import pandas as pd

@@ -13,6 +13,7 @@ from dpstats.results import coefficient_table, compare_sizes, format_budget, rel
 if TYPE_CHECKING:
     import pandas as pd
 
+    from dpstats.report.story import Story
     from dpstats.report.summary import SummaryContent, TableContent
     from dpstats.synth.results import SynthResults
 
@@ -20,6 +21,8 @@ __all__ = ["diagnostic_rows", "draw", "summary_content"]
 
 # more effects than this are left to `conf_int(which="periods")` and the plots
 _MOST_ROWS = 24
+# periods up to T0 without which there is no placebo in time
+_LEAST_PLACEBO = 3
 _KINDS = ("path", "gap", "placebo", "budget")
 
 
@@ -140,6 +143,38 @@ def _bounds_text(bounds: dict[str, Any]) -> str:
     return ", ".join(f"{name} in [{low:g}, {high:g}]" for name, (low, high) in bounds.items())
 
 
+def story(result: SynthResults) -> Story:
+    """Return what a report says about the result."""
+    from dpstats.report.story import Story, references
+    from dpstats.synth.kernels import KERNELS
+    from dpstats.synth.model import dp_synth
+
+    facts = result.facts
+    last = facts.axis.words()[facts.pre_periods - 1]
+    after = facts.axis.size - facts.pre_periods
+    named = all(isinstance(label, str) for label in facts.treated)
+    who = facts.names() if named else f"{facts.unit} {facts.names()}"
+    first = facts.treated[0] if named else f"{facts.unit} {facts.treated[0]}"
+    kernel = KERNELS.get(facts.method)
+    figures = [
+        ("path", f"Observed {facts.outcome} of {first}, and what it would have been without."),
+        ("gap", f"Effect on {first} over time: the 95% band and the part that is noise."),
+    ]
+    if getattr(result.released, "any_target", False) and facts.pre_periods >= _LEAST_PLACEBO:
+        text = "Effect beside that of an intervention that is pretended to have come earlier."
+        figures.append(("placebo", text))
+    if not result.released.exact:
+        figures.append(("budget", "How the budget was divided among the releases."))
+    return Story(
+        f"Effect on {facts.outcome} of {who} after {last}",
+        f"By how much did the intervention after {last} change {facts.outcome} of {who}, on "
+        f"average over the {after} periods that followed?",
+        (("Panel", f"{facts.outcome} by {facts.unit} and {facts.axis.name}"),),
+        tuple(figures),
+        (kernel if references((kernel,)) else dp_synth,),
+    )
+
+
 def diagnostic_rows(result: SynthResults) -> list[tuple[str, str, str]]:
     """Return (quantity, value, reading) from released and public numbers."""
     noise, sampling = result.noise_sd(), result.sampling_sd()
@@ -192,7 +227,7 @@ def draw(
         return panel_plots.gap(
             band_table(result, place), ylabel=f"Effect on {label}", ax=ax, **labels
         )
-    if facts.pre_periods < 3:
+    if facts.pre_periods < _LEAST_PLACEBO:
         raise DPStatsError(
             f"`kind` = 'placebo' needs at least three periods up to T0; got {facts.pre_periods}"
         )

@@ -81,7 +81,7 @@ def test_finite_eps_never_looks_at_the_arms(frame, bounds, method, noise, arms, 
     assert abs(result.params.iloc[0]) <= bounds["y"][1] - bounds["y"][0]
     assert "nan" not in text.lower().split()
     assert not table["value"].str.contains("nan").any()
-    if method != "ipw":
+    if method in ("blocking", "diff_means"):
         assert len(result.blocks) == (3 if options else 1)
 
 
@@ -142,7 +142,7 @@ def test_without_noise_degenerate_columns(estimate, frame, bounds, method, arms,
     result = estimate(ARMS[arms](frame), method=method, eps=INF, bounds=bounds if given else None)
     assert np.isfinite(result.params).all()
     str(result)
-    if arms == "constant outcome" and method != "ipw":
+    if arms == "constant outcome" and method not in ("ipw", "aipw"):
         assert result.params.iloc[0] == pytest.approx(0, abs=1e-9)
         assert result.bse.iloc[0] == pytest.approx(0, abs=1e-6)
     if arms == "constant covariate" and method == "diff_means":

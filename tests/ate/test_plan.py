@@ -155,11 +155,11 @@ def test_searched_bounds_are_paid_for(trials):
 GRID = [(n, eps) for n in (2000, 10_000) for eps in (0.5, 1.0, 3.0)]
 
 
-@pytest.mark.parametrize(("n", "eps"), GRID)
+@pytest.mark.parametrize(("n", "eps"), [(2000, 1.0), (10_000, 3.0)])
 def test_noise_of_blocking(n, eps):
-    # files differ; the measured sd is itself uncertain by about 5 %
+    # files differ; the measured sd is itself uncertain by about 4 %
     row = plan(n, eps, method="blocking", **COMMON, **FACTS["well_specified"]).loc["blocking"]
-    found = over_files("well_specified", n, eps, 8, 25)
+    found = over_files("well_specified", n, eps, 10, 40)
     assert found == pytest.approx(row["noise_sd"], rel=0.15)
 
 
@@ -193,17 +193,20 @@ def test_noise_with_that_of_the_propensity(trials, method, name, delta):
 MODELS = [{"method": "blocking", "adjust": True}, {"method": "regression"}, {"method": "aipw"}]
 
 
-@pytest.mark.parametrize("delta", [0.0, 1e-6])
 @pytest.mark.parametrize(
-    ("name", "n", "eps"),
-    [("well_specified", 2000, 0.5), ("randomised", 2000, 3.0), ("well_specified", 10_000, 1.0)],
+    ("name", "n", "eps", "delta"),
+    [
+        ("well_specified", 2000, 0.5, 0.0),
+        ("randomised", 2000, 3.0, 0.0),
+        ("well_specified", 10_000, 1.0, 1e-6),
+    ],
 )
 @pytest.mark.parametrize("options", MODELS, ids=lambda options: options["method"])
 def test_noise_of_outcome_models(options, name, n, eps, delta):
-    # the measured sd is itself uncertain by about 5 %
+    # the measured sd is itself uncertain by about 4 %
     options = {**options, "delta": delta}
     planned = plan(n, eps, **options, **COMMON, **FACTS[name])["noise_sd"].iloc[0]
-    assert over_files(name, n, eps, 8, 25, **options) == pytest.approx(planned, rel=0.15)
+    assert over_files(name, n, eps, 10, 40, **options) == pytest.approx(planned, rel=0.15)
 
 
 def test_residuals_take_the_place_of_outcomes_as_in_the_call(trials):

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
@@ -315,17 +316,66 @@ def test_datasets_have_totals_of_their_own(place):
     ledger.verify()
 
 
-def test_a_misspelt_dataset_is_no_fresh_budget(place):
+def test_a_misspelt_dataset_shows(place):
     ledger = dp.PrivacyLedger(place, eps=3.0)
     ledger.dataset("nsw", eps=1.0)
-    with pytest.raises(dp.DPStatsError, match="'nws': it has 'nsw'"):
-        ledger.dataset("nws")
+    with pytest.warns(
+        dp.PrivacyWarning, match="'nws' is new in the ledger.*It has 'nsw'"
+    ) as caught:
+        slip = ledger.dataset("nws")
+    assert caught[0].filename == __file__
+    assert slip.remaining == (3.0, 0.0)
     with pytest.raises(dp.DPStatsError, match="`eps` must be that of the existing"):
         ledger.dataset("nsw", eps=2.0)
     for bad in ("", " ", "a\nb", None, 3, "\ud800"):
         with pytest.raises(dp.DPStatsError, match="`name`"):
             ledger.dataset(bad, eps=1.0)
-    assert list(ledger.datasets()["data"]) == ["", "nsw"]
+    assert list(ledger.datasets()["data"]) == ["", "nsw", "nws"]
+
+
+@pytest.mark.parametrize(
+    ("given", "totals"),
+    [
+        ({}, (3.0, 1e-6, "unit")),
+        ({"delta": 0}, (3.0, 0.0, "unit")),
+        ({"protects": "row"}, (3.0, 1e-6, "row")),
+        ({"delta": 1e-7, "protects": "unit"}, (3.0, 1e-7, "unit")),
+    ],
+    ids=str,
+)
+def test_a_new_dataset_without_eps_is_like_the_ledger(place, given, totals):
+    ledger = dp.PrivacyLedger(place, eps=3.0, delta=1e-6, protects="unit")
+    spend(ledger, 2.0, relation="unit")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(dp.PrivacyWarning):
+            ledger.dataset("nsw", **given)
+    # a warning that is an error makes nothing
+    assert list(ledger.datasets()["data"]) == [""]
+    with pytest.warns(dp.PrivacyWarning, match="eps = 3, delta"):
+        nsw = ledger.dataset("nsw", **given)
+    assert (nsw.epsilon, nsw.delta, nsw.protects) == totals
+    # the ledger's totals, not what is left of them
+    assert nsw.remaining == totals[:2]
+    spend(nsw, 2.5, relation=totals[2])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = ledger.dataset("nsw")
+        assert again.remaining == (0.5, totals[1])
+        assert ledger.dataset("nsw", **given).spent == (2.5, 0.0)
+    assert ledger.remaining == (1.0, 1e-6)
+    with pytest.raises(dp.BudgetExceededError, match="'nsw'"):
+        spend(again, 0.6, relation=totals[2])
+    ledger.verify()
+
+
+def test_a_dataset_that_was_made_meanwhile_keeps_its_totals(place, monkeypatch):
+    ledger = dp.PrivacyLedger(place, eps=3.0)
+    # another process is faster, with totals of its own
+    monkeypatch.setattr(
+        dp.PrivacyLedger, "_warn_new", lambda _, new: ledger.dataset("nsw", eps=1.0) and None
+    )
+    assert ledger.dataset("nsw").epsilon == 1.0
 
 
 def test_a_dataset_inherits_the_relation(place):

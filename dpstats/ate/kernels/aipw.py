@@ -119,8 +119,11 @@ class AipwReleased:
         return self.exact_error
 
     def noise_sd(self) -> float:
-        """Return a rough noise sd of the effect with even arms."""
-        return 0.0 if self.correction is None else self.correction.noise_sd()
+        """Return a rough noise sd of the effect, from public quantities: for few residuals."""
+        if self.model is None or self.correction is None:
+            return 0.0
+        widest = self.correction.noise_sd() * self.half_width / self.correction.half_width
+        return widest * min(self.model.smallest_range(), 1.0)
 
     def errors(
         self, estimand: Estimand, draws: int, rng: np.random.Generator, parts: Parts

@@ -55,10 +55,16 @@ _ADJUST_FROM = 5000.0
 _WIDEST_RESIDUAL = 2.0
 
 
+_MOST_BLOCKS = 1000
+
+
 def _check_blocks(value: Any) -> int | str:
     if value == "published":
         return "published"
-    check_count("blocks", value, "a positive integer or 'published'")
+    rule = f"an integer from 1 to {_MOST_BLOCKS} or 'published'"
+    check_count("blocks", value, rule)
+    if value > _MOST_BLOCKS:
+        raise DPStatsError(f"`blocks` must be {rule}; got {value!r}")
     return int(value)
 
 
@@ -113,7 +119,8 @@ class Blocking(Kernel[BlockSettings]):
     (`dpstats.ate.kernels.blockmeans`), so ATE, ATT, ATC and the overlap effect come from one
     release.
 
-    *Adjustment* (`adjust`, by default from n eps = 5000 on where a propensity is fitted). First a
+    *Adjustment* (`adjust`, by default where a propensity is fitted and `blocks` left open, from
+    n eps = 5000 max(1, (p/4)^3) on, p covariates). First a
     linear model of the outcome, with slopes common to both arms, is released as "moments"
     (`dpstats.ate.kernels.outcome`). Blocks then hold residuals, clipped to a range rho C that the
     release itself suggests: given the model a residual depends on its own row only, so the proofs
@@ -218,7 +225,9 @@ class Blocking(Kernel[BlockSettings]):
         found = _release(arrays, settings, mechanisms, block, form, fitted)
         if model is None:
             return found
-        found = replace(found, reach=reach, records=(*model.records, *found.records))
+        smallest = min(model.smallest_range(), 1.0)
+        records = (*model.records, *found.records)
+        found = replace(found, reach=reach, records=records, smallest=smallest)
         if arrays.half_width == reach:
             # residuals would have needed the range of the outcome itself
             return found
@@ -262,6 +271,10 @@ class DiffMeans(Blocking):
         "balance": check_balance,
     }
 
+    def may_model_outcome(self, method: Mapping[str, Any], fits_propensity: bool) -> bool:
+        """Whether the formula's right side is needed: never."""
+        return False
+
     def settings(self, options: Options, public: Public) -> BlockSettings:
         """Fill in defaults from public quantities: always one block."""
         return BlockSettings.of(
@@ -296,7 +309,8 @@ def _adjusts(options: Options, public: Public, blocks: int) -> bool:
         return bool(chosen)
     if options.split is not None:
         return "moments" in options.split
-    if options.method.get("blocks") == "published" or math.isinf(public.epsilon):
+    # who fixes the blocks or the smoothing wants the plain method
+    if not options.method.keys().isdisjoint({"blocks", "smooth"}) or math.isinf(public.epsilon):
         return False
     fits = options.probability is None and not options.by_row and blocks > 1
     pays = _ADJUST_FROM * max(1.0, (public.covariates / 4.0) ** 3)
@@ -331,7 +345,8 @@ def published_blocks(public: Public) -> int:
     if math.isinf(eps):
         return exact_blocks(public.n)
     growing = math.floor((public.n / 1000.0 + (eps - 0.25) / 0.25) / 2.0)
-    return min(max(5, math.floor(20.0 * eps)), max(3, growing))
+    # the rule grows without end in eps, and so would the memory of a call
+    return min(max(5, math.floor(20.0 * eps)), max(3, growing), _MOST_BLOCKS)
 
 
 def exact_blocks(n: int) -> int:

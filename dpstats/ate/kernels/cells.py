@@ -95,6 +95,8 @@ class CellsReleased:
         That outcome model.
     known : bool
         Whether propensities are known by design and row.
+    smallest : float
+        Range of residuals that the noise of an outcome model alone leaves, in units of C: public.
     """
 
     n: int
@@ -114,6 +116,7 @@ class CellsReleased:
     levels: tuple[float, float] = (0.0, 0.0)
     model: OutcomeModel | None = None
     known: bool = False
+    smallest: float = 1.0
 
     @property
     def exact(self) -> bool:
@@ -244,7 +247,9 @@ class CellsReleased:
     def noise_sd(self) -> float:
         """Return a rough noise sd of the effect with even arms, from public quantities only."""
         variance = self.cells(self.raw).sum_variance
-        return math.sqrt(2.0 * self.raw.shape[-1] * variance) / (self.n / 2.0)
+        # the range in use is not public where it follows from a released model
+        public = self.smallest * self.reach / self.half_width
+        return public * math.sqrt(2.0 * self.raw.shape[-1] * variance) / (self.n / 2.0)
 
     def _simulate(
         self, found: BlockEffects, draws: int, rng: np.random.Generator, parts: Parts

@@ -253,7 +253,13 @@ class OutcomeModel:
         levels = self.levels + self.reach * fit.levels
         slopes = self.slopes + self.reach * fit.slopes
         farthest = (np.abs(levels) + self.norm * np.linalg.norm(slopes, axis=-1)).max(axis=-1)
-        return np.minimum(_RANGE * self.residual_sds(fit), np.minimum(1.0 + farthest, 2.0))
+        limit = np.minimum(1.0 + farthest, 2.0)
+        return np.asarray(np.minimum(_RANGE * self.residual_sds(fit), limit))
+
+    def smallest_range(self) -> float:
+        """Return the range of residuals that noise alone leaves: from public quantities only."""
+        spread = 2.0 * self.noise / self.scales[-1] ** 2 / self.n
+        return _RANGE * math.sqrt(min(spread, 1.0))
 
     def noisy_fits(self, draws: int, rng: np.random.Generator) -> ArmFits:
         """Return fits of `draws` releases with new noise around the released fit.
@@ -345,7 +351,7 @@ def release_outcome(
     z = z[:, 1:]
     if most is not None and arrays.n > most and mechanisms.source is not None:
         # not evenly spaced: files of pairs or of sorted rows have a rhythm of their own
-        chosen = mechanisms.parts(name, arrays.n, math.ceil(arrays.n / most)) == 0
+        chosen = mechanisms.sample(name, arrays.n, most)
         z, y, treated = z[chosen], y[chosen], treated[chosen]
     n, k = z.shape
     noise = _entry_sd(mechanisms, name, 1.0, k + 2)

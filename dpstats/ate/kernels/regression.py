@@ -98,11 +98,13 @@ class RegressionReleased:
         return self.exact_errors[_ORDER.index(estimand)] if self.exact else 0.0
 
     def noise_sd(self) -> float:
-        """Return a rough noise sd of the effect with even arms and no adjustment."""
+        """Return a rough noise sd of the effect with even arms, from public quantities only."""
         if self.model is None:
             return 0.0
         scales = self.model.scales
-        entry = self.model.reach * self.model.noise / (scales[0] * scales[-1])
+        two = len(self.records) > 1 or "rounds" in self.records[0].mechanism
+        reach = min(self.model.smallest_range(), 1.0) if two else 1.0
+        entry = reach * self.model.noise / (scales[0] * scales[-1])
         return self.half_width * math.sqrt(2.0) * entry / (self.n / 2.0)
 
     def errors(

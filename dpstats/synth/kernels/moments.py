@@ -313,23 +313,41 @@ class MomentsReleased:
         return _decompose(world + noise, self.metric, self.noise_edge, self.n)
 
     def _inflation(self, fit: _Fit, solution: FloatArray) -> tuple[float, float]:
-        """Return the factors for what fell below the edge: of periods and of their mean."""
+        """Return the factors for what fell below the edge: of periods and of their mean.
+
+        Notes
+        -----
+        Both sides of the ratio keep to what is public: normalised rows are at most 1 long, so n of
+        them hold at most n times the largest eigenvalue of the form, and a bulk that the noise
+        drove below its own standard error (a negative mean of eigenvalues, say) is not zero.
+        """
         if self.exact:
             return 1.0, 1.0
         top = 1 + self.pre_basis
         after = self.periods - self.pre_periods
         rest = np.hstack([-fit.loadings[top:] @ solution, np.eye(self.post_basis)])
         mean = cosines(after, self.post_basis, constant=True).mean(axis=0)[None] @ rest
+        even = self.n / float(np.sum(self.metric[1:] ** 2))
+        sd = math.sqrt(2.0) * self.entry_sd
+        bulk = _towards(even, float(fit.bulk), sd / math.sqrt(len(self.matrix)))
         factors = []
         for rows in (rest, mean):
             whitened = np.linalg.solve(self.metric, rows.T)
             form = whitened @ whitened.T
-            seen = float(np.sum(form * self.matrix))
-            seen += _INFLATION * math.sqrt(2.0) * self.entry_sd * float(np.linalg.norm(form))
+            noise = sd * float(np.linalg.norm(form))
+            most = self.n * float(np.linalg.norm(whitened, 2)) ** 2
+            seen = float(np.sum(form * self.matrix)) + _INFLATION * noise
+            seen = min(_towards(most, seen, noise), most)
             explained = float(np.sum((rows @ fit.loadings) ** 2))
-            explained += float(fit.bulk) * float(np.sum(rows[:, 1:] ** 2))
-            factors.append(math.sqrt(max(1.0, seen / max(explained, 1e-9))))
+            explained += bulk * float(np.sum(rows[:, 1:] ** 2))
+            factors.append(math.sqrt(max(1.0, seen / explained)))
         return factors[0], factors[1]
+
+
+def _towards(public: float, value: float, noise: float) -> float:
+    """Draw a noisy value towards a public one of its size, by the noise's share of the variance."""
+    share = noise**2 / (noise**2 + public**2)
+    return (1.0 - share) * value + share * public
 
 
 class Moments(Kernel):

@@ -152,7 +152,7 @@ _ADJUST = (("adjust", True),)
 # not (0.9999996 of the sensitivity), and a variance of 0 needs two equal rows in each arm, which
 # the search never draws (0.2 to 0.3); `test_subsets.py` attains both by hand.
 _SPREAD = (("variances", "l1"), ("variances", "l2"))
-# a row that stays in its arm needs a residual of zero, which the released model leaves none of these
+# a row that stays in its arm needs a residual of zero, which the model leaves to none of these
 _RESIDUAL = (("variances", "l2"),)
 # fits of two or three rows do not reach every corner that the proof allows: 0.73 of the sensitivity
 # for a logit with a ridge, 0.83 for doubly robust scores, 0.5 for regressions, whose room goes to 2C
@@ -789,7 +789,11 @@ def audit_of_matrices(
             # the noise of many runs at once: blocks of one release are independent
             many = np.broadcast_to(matrix, (trials, parts, q, q)).reshape(-1, q, q)
             (value,) = mechanisms.gram_rounds(
-                name, {name: 1.0}, lambda _, many=many: many, rows=len(pair[0]), lattice=seen.lattice
+                name,
+                {name: 1.0},
+                lambda _, many=many: many,
+                rows=len(pair[0]),
+                lattice=seen.lattice,
             ).values
             change = (exact[0] - exact[1]).ravel()
             scores.append(value.reshape(trials, -1) @ change)

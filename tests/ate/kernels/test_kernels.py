@@ -385,6 +385,26 @@ def test_nothing_leaves_but_through_the_noise(case: Case) -> None:
     assert same(results[0], results[2])
 
 
+@every_kind
+@pytest.mark.parametrize("case", [*CASES, *FITTED], ids=str)
+def test_the_rough_noise_is_public(case: Case, kind: str) -> None:
+    """It decides on a warning, which is the same whatever the rows are and the noise is."""
+    n, delta = 40, DELTA if kind == "gaussian" else 0.0
+    degenerate = build([extreme_rows(case, n)[0]] * n, case)
+    found = []
+    for seed, arrays in enumerate(
+        (random_arrays(case, n, 1), random_arrays(case, n, 2), degenerate)
+    ):
+        for epsilon in (2.0, 2e3):
+            watched = case.watched(SeededSource(seed), kind, epsilon, DELTA, n)
+            found.append(case.run(arrays, watched, epsilon, delta).noise_sd())
+    assert found[0] == pytest.approx(found[2], rel=1e-12)
+    assert found[0] == pytest.approx(found[4], rel=1e-12)
+    assert found[1] == pytest.approx(found[3], rel=1e-12)
+    assert found[1] == pytest.approx(found[5], rel=1e-12)
+    assert 0.0 < found[1] < found[0]
+
+
 # ----------------------------------------------------------------------------------- (d) limits
 
 
@@ -436,11 +456,7 @@ def test_degenerate_files_give_finite_answers(case: Case, kind: str, epsilon: fl
 @every_kind
 @pytest.mark.parametrize(
     "case",
-    [
-        c
-        for c in CASES
-        if not c.rounded and (c.propensity != "number" or c.blocks in (None, 1))
-    ],
+    [c for c in CASES if not c.rounded and (c.propensity != "number" or c.blocks in (None, 1))],
     ids=str,
 )
 def test_simulated_errors_agree_with_repeated_releases(case: Case, kind: str) -> None:
@@ -473,7 +489,10 @@ def test_simulated_errors_agree_with_repeated_releases(case: Case, kind: str) ->
 @every_kind
 @pytest.mark.parametrize("case", [c for c in [*CASES, *FITTED] if c.rounded], ids=str)
 def test_simulated_errors_with_outcome_models(case: Case, kind: str) -> None:
-    """The range of residuals is noisy too, so several releases are asked for their errors."""
+    """The range of residuals is noisy too, so several releases are asked for their errors.
+
+    Sizes are two thirds quantiles: in one release of 25 the arms get slopes of their own by luck.
+    """
     n, epsilon, runs, asked = 2000, 4.0, 300, 25
     delta = DELTA if kind == "gaussian" else 0.0
     arrays, source = random_arrays(case, n, seed=6), SeededSource(11)
@@ -481,7 +500,8 @@ def test_simulated_errors_with_outcome_models(case: Case, kind: str) -> None:
     mechanisms = Mechanisms(source, kind, case.costs(epsilon, delta, n))
     results = [case.run_by.run(arrays, settings, mechanisms) for _ in range(runs)]
     for estimand in case.served():
-        observed = np.std([released.estimate(estimand) for released in results])
+        estimates = np.array([released.estimate(estimand) for released in results])
+        observed = np.quantile(np.abs(estimates - np.median(estimates)), 2 / 3)
         spreads, leans = [], []
         for seed, released in enumerate(results[:asked]):
             errors = {
@@ -489,7 +509,7 @@ def test_simulated_errors_with_outcome_models(case: Case, kind: str) -> None:
                 for parts in ("privacy", "sampling", "both")
             }
             assert all(found.shape == (2000,) for found in errors.values())
-            spreads.append({parts: found.std() for parts, found in errors.items()})
+            spreads.append({k: np.quantile(np.abs(v), 2 / 3) for k, v in errors.items()})
             leans.append(errors["both"].mean() / errors["both"].std())
         privacy, sampling, both = (
             np.median([spread[parts] for spread in spreads])
@@ -500,8 +520,8 @@ def test_simulated_errors_with_outcome_models(case: Case, kind: str) -> None:
             # nothing is known of what a model of the user's leaves, so it is taken to leave all
             assert 0.85 * observed <= privacy <= 6.0 * observed
             continue
-        # an sd of 300 draws with long tails is known to 10 %
-        assert privacy == pytest.approx(observed, rel=0.3)
+        # a quantile of 300 draws is known to 5 %
+        assert 0.75 * observed <= privacy <= 1.4 * observed
         assert both == pytest.approx(math.hypot(privacy, sampling), rel=0.15)
 
 

@@ -274,7 +274,8 @@ def test_texts_and_storage(trial, tmp_path) -> None:
             assert words in text, words
         found.save(tmp_path / "r.json")
         again = dp.load(tmp_path / "r.json")
-        assert again.summary(diagnostics=True).as_text() == found.summary(diagnostics=True).as_text()
+        one, two = (r.summary(diagnostics=True).as_text() for r in (found, again))
+        assert one == two
         assert again.to_dict() == found.to_dict()
         assert again.estimand("atc").params.equals(found.estimand("atc").params)
     table = found.diagnostics.set_index(found.diagnostics.columns[0])
