@@ -53,9 +53,8 @@ _ENOUGH_ROWS = 2**17
 _ADJUST_FROM = 5000.0
 # without noise residuals are not clipped; in units of C
 _WIDEST_RESIDUAL = 2.0
-
-
-_MOST_BLOCKS = 1000
+# that of the published rule at eps = 10; memory and time grow with them
+_MOST_BLOCKS = 200
 
 
 def _check_blocks(value: Any) -> int | str:
@@ -129,8 +128,8 @@ class Blocking(Kernel[BlockSettings]):
     that of the outcome or that of the propensity, takes out confounding that the other leaves.
 
     The published rules, ``blocks="published"`` and ``split="published"``, are
-    min(max(5, floor(20 eps)), max(3, floor((n/1000 + (eps - .25)/.25)/2))) blocks and shares
-    .1, .35, .55; the published threshold is ``min_count=1.5``.
+    min(max(5, floor(20 eps)), max(3, floor((n/1000 + (eps - .25)/.25)/2))) blocks, here
+    at most 200, and shares .1, .35, .55; the published threshold is ``min_count=1.5``.
 
     References
     ----------
