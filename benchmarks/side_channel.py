@@ -1,6 +1,6 @@
 """Does the run time of a call tell what is in the rows?
 
-    python benchmarks/side_channel.py [--repeats 9] [--out FILE]
+    python benchmarks/side_channel.py [--repeats 9] [--eps 1 100] [--out FILE]
 
 Processor time of a warm call of each method of `dp_ate` and `dp_synth`, on ordinary data and on
 data that a solver might choke on. Median over repeats (noise is drawn anew each time, by the same
@@ -10,6 +10,7 @@ seeds for every data set), as a ratio to ordinary data of the same size.
 from __future__ import annotations
 
 import argparse
+import itertools
 import time
 import warnings
 from collections.abc import Callable
@@ -81,54 +82,72 @@ def spent(call: Callable[[int], object], repeats: int) -> float:
     return float(np.median(found))
 
 
-def row(group: str, method: str, n: int, calls: dict[str, Callable[[int], object]], repeats: int):
+def row(
+    group: str,
+    method: str,
+    n: int,
+    eps: float,
+    calls: dict[str, Callable[[int], object]],
+    repeats: int,
+) -> dict[str, object]:
     seconds = {name: spent(call, repeats) for name, call in calls.items()}
     base = seconds.pop("ordinary")
     ratios = {name: value / base for name, value in seconds.items()}
-    print(group, method, n, f"{1000 * base:.1f} ms", {k: round(v, 2) for k, v in ratios.items()})
-    return {"call": group, "method": method, "n": n, "ordinary_ms": 1000 * base, **ratios}
+    print(
+        group, method, n, eps, f"{1000 * base:.1f} ms", {k: round(v, 2) for k, v in ratios.items()}
+    )
+    return {
+        "call": group,
+        "method": method,
+        "n": n,
+        "eps": eps,
+        "ordinary_ms": 1000 * base,
+        **ratios,
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--eps", type=float, nargs="+", default=[1.0, 100.0])
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/side_channel.csv"))
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     rows = []
     for n in SIZES:
         frames = people(n)
-        for method in KERNELS:
+        for method, eps in itertools.product(KERNELS, given.eps):
             calls = {
-                name: lambda seed, frame=frame, method=method: dp.dp_ate(
+                name: lambda seed, frame=frame, method=method, eps=eps: dp.dp_ate(
                     f"y ~ {' + '.join(COVARIATES)}",
                     "w",
                     frame,
-                    1.0,
+                    eps,
                     method=method,
                     bounds=BOUNDS,
                     rng=seed,
                 )
                 for name, frame in frames.items()
             }
-            rows.append(row("dp_ate", method, n, calls, given.repeats))
+            rows.append(row("dp_ate", method, n, eps, calls, given.repeats))
     for n in DONORS:
         grids = panels(n)
-        for method in (name for name, kernel in SYNTH.items() if kernel.private):
+        private = [name for name, kernel in SYNTH.items() if kernel.private]
+        for method, eps in itertools.product(private, given.eps):
             calls = {
-                name: lambda seed, grid=grid, method=method: dp.dp_synth(
+                name: lambda seed, grid=grid, method=method, eps=eps: dp.dp_synth(
                     grid,
                     wide=True,
                     treated=0,
                     T0=BEFORE - 1,
-                    eps=1.0,
+                    eps=eps,
                     bounds=(-10, 10),
                     method=method,
                     rng=seed,
                 )
                 for name, grid in grids.items()
             }
-            rows.append(row("dp_synth", method, n, calls, given.repeats))
+            rows.append(row("dp_synth", method, n, eps, calls, given.repeats))
     pd.DataFrame(rows).round(3).to_csv(given.out, index=False)
 
 

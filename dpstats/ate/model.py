@@ -359,11 +359,13 @@ def _plan(call: _Call, spec: PropensitySpec, schema: Schema, columns: Columns) -
     except FormulaError:
         if bounds.keys() == schema.bounds.keys() or call.private:
             raise
-        # the message would show the range of the data
+        outcome = None
+    if outcome is None:
+        # the message above would show the range of the data, and so would it as a context
         raise FormulaError(
             "`formula` must be defined between the smallest and largest value of each column at "
             "`eps` = inf; it is not: pass `bounds` inside which it is defined"
-        ) from None
+        )
     _check_width(roles.outcome.outcome or "", outcome.outcome_bounds or (0.0, 1.0))
     wished = call.kernel.published_split if call.split == "published" else call.split
     split = None if wished is None else tuple(wished)

@@ -13,7 +13,7 @@ from concurrent.futures import (
     ThreadPoolExecutor,
     as_completed,
 )
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -160,12 +160,12 @@ def _passing(release: Callable[..., Any]) -> Passing:
 
 
 def _numbers(value: Any) -> FloatArray:
-    try:
+    # raised outside the handler: numpy's error, which shows the value, is not to hang on it
+    with suppress(TypeError, ValueError):
         return np.asarray(value, dtype=np.float64).ravel()
-    except (TypeError, ValueError):
-        raise DPStatsError(
-            f"`release` must return a number or an array of numbers; got {type(value).__name__}"
-        ) from None
+    raise DPStatsError(
+        f"`release` must return a number or an array of numbers; got {type(value).__name__}"
+    )
 
 
 def _stacked(

@@ -52,11 +52,12 @@ def read_data(path: Path) -> pd.DataFrame:
     except DPStatsError:
         raise
     except Exception as error:
-        # a parser quotes the line that it cannot read
-        raise DPStatsError(
-            f"`data` could not be read: {type(error).__name__} in {path.name} (its text is not "
-            "shown: it may hold data)"
-        ) from None
+        failure = type(error).__name__
+    # a parser quotes the line that it cannot read, so its error is no context of this one
+    raise DPStatsError(
+        f"`data` could not be read: {failure} in {path.name} (its text is not shown: it may hold "
+        "data)"
+    )
 
 
 def _csv(path: Path) -> pd.DataFrame:

@@ -504,7 +504,7 @@ def _coded(factors: tuple[Factor, ...], terms: tuple[tuple[int, ...], ...]) -> t
     if any([factors[place].name for place in term] == ["Intercept"] for term in terms):
         # patsy takes two terms of one name for one
         raise FormulaError(
-            '`formula` must not have a term `Intercept`, as the constant is called; for the column '
+            "`formula` must not have a term `Intercept`, as the constant is called; for the column "
             'of that name write Q("Intercept").'
         )
     public = [_PublicFactor(place, factor) for place, factor in enumerate(factors)]

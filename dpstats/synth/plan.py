@@ -114,7 +114,7 @@ def plan_synth(
     *What is promised.* On panels of this kind, with their own `deviation` and `common`, `noise_sd`
     agrees with what repeated calls show to 15 %, where n eps is 1000 or more ("output" and
     "objective": at 20 donors and eps = 50, 40 and 20). Measured over planned, with 40 to 96 panels
-    a cell: "moments" .86 to 1.03, "did" .88 to .98, "output" .92 to 1.07, "objective" 1.04 to 1.08.
+    a cell: "moments" .86 to 1.03, "did" .88 to .98, "output" .92 to 1.12, "objective" 1.04 to 1.08.
     With 300 donors at eps = 1 it was .82 for "did".
     `noise_sd` of "moments" is small where the budget is too small, since an estimate that finds
     nothing has little noise: read `total_se`.

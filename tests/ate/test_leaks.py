@@ -25,11 +25,16 @@ from scipy.optimize import minimize
 
 import dpstats as dp
 from dpstats.ate import model
+from dpstats.ate.kernels import KERNELS
+from dpstats.cli import main
 
 INF = float("inf")
 N = 400
 BOUNDS = {"y": (7000.0, 9000.0), "x1": (3000.0, 4000.0), "x2": (-1.0, 1.0)}
-METHODS = ["blocking", "ipw", "nipw", "split_ipw", "diff_means", "regression", "aipw"]
+METHODS = list(KERNELS)
+METHOD_OPTIONS = ("balance", "folds", "subsets", "train_share", "adjust")
+# they fit a logit of their own in each subset, or none
+SUBSETS = ["agg_nipw", "agg_ipw", "agg_aipw", "agg_regression", "binary"]
 
 
 @pytest.fixture(scope="module")
@@ -92,12 +97,19 @@ def views(result):
         yield result.estimand(name).params
     if result.method in ("blocking", "diff_means"):
         yield result.blocks
+    if result.covariates is not None:
+        yield result.balance
+    yield dp.compare([result]).effects
 
 
 def texts(result, path):
     summary = result.summary()
     yield from (str(result), repr(result), result._repr_html_(), result.privacy.statement())
     yield from (summary.as_text(), summary.as_html(), summary.as_latex(), summary.as_csv())
+    full = result.summary(diagnostics=True)
+    yield from (full.as_text(), full.as_html(), full.as_latex(), full.as_csv())
+    table = dp.compare([result], stars=True)
+    yield from (table.as_text(), table.as_html(), table.as_latex(), table.as_markdown())
     yield from (repr(result.facts), repr(result.released), repr(result.privacy))
     yield json.dumps(result.to_dict())
     result.save(path)
@@ -234,11 +246,12 @@ class Silent:
 
 
 def run(data, formula="y ~ x1 + x2", **options):
-    if options.get("method") == "blocking":
+    method = options.get("method", "blocking")
+    if method == "blocking":
         options.setdefault("blocks", 3)
-    elif options.pop("adjust", None):
-        # an option of `blocking`, at the budget that it needs in so small a file
-        options.pop("eps")
+    # options of other methods would be refused
+    strange = {*METHOD_OPTIONS}.difference(KERNELS[method].method_options)
+    options = {name: value for name, value in options.items() if name not in strange}
     options.setdefault("bounds", BOUNDS)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -257,11 +270,36 @@ CALLS = {
     "drop": {"missing": "drop"},
     "large eps": {"eps": 8.0},
     "residuals": {"adjust": True, "eps": 12.0},
+    "atc": {"estimand": "atc"},
+    "ato": {"estimand": "ato"},
+    "overlap": {"overlap": 0.25},
+    "balance": {"balance": 0.3},
+    "balance, gaussian": {"balance": 0.3, "delta": 1e-5},
+    "parts": {"folds": 4, "subsets": 7, "train_share": 0.3},
+    "rows": {"rows_per_person": 3},
+    "propensity": {"propensity": "~ x2"},
+    "found": {"formula": "y ~ x1", "bounds": None, "eps": 40.0},
 }
 
 
-@pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("method", METHODS)
+def serves(method, call):
+    """Whether the method takes the options of a call; others would only be refused."""
+    kernel, options = KERNELS[method], CALLS[call]
+    own = set(METHOD_OPTIONS).intersection(options)
+    if own and not own.intersection(kernel.method_options):
+        return False
+    if call == "output" or (call in ("overlap", "propensity") and method == "diff_means"):
+        return method not in (*SUBSETS, "diff_means", "regression")
+    if call == "published" and method in SUBSETS[:4]:
+        # it leaves no share to the variances
+        return False
+    return options.get("estimand", "ate") in kernel.estimands
+
+
+SERVED = [(method, call) for method in METHODS for call in CALLS if serves(method, call)]
+
+
+@pytest.mark.parametrize(("method", "call"), SERVED)
 def test_results_hold_no_raw_value_and_no_exact_statistic(data, method, call, tmp_path):
     # a seed, so that no number can be near a secret by accident on some days only
     options = {"rng": 5, **CALLS[call]}
@@ -392,6 +430,13 @@ def test_the_search_finds_raw_values_and_digits(data):
     assert max(map(len, arrays([data["y"].to_numpy()]))) == N
 
 
+class Telltale:
+    """A propensity of the user's that fails and says why."""
+
+    def fit(self, X, W, *, eps, delta, source):
+        raise ValueError(f"{X[3, 1]!r} {int(W.sum())} 7777.123")
+
+
 def broken(data, **change):
     return data.assign(**change)
 
@@ -417,6 +462,8 @@ FAILING = {
     "split": lambda d: (d, {"split": {"sums": 1.0}}),
     "propensity": lambda d: (d, {"propensity": "zzz"}),
     "ledger": lambda d: (d, {"ledger": 3}),
+    "foreign propensity": lambda d: (d, {"propensity": Telltale()}),
+    "foreign propensity, no noise": lambda d: (d, {"propensity": Telltale(), "eps": INF}),
     "separated, no noise": lambda d: (
         broken(d, w=(d["x1"] > 3500).astype(int)),
         {"eps": INF, "bounds": None},
@@ -470,8 +517,10 @@ def test_errors_hold_no_value(data, caplog, capsys, method, failing):
         "too few rows",
     }
     harmless = method == "diff_means" and failing in right_side
-    # it fits no propensity
-    harmless |= method == "regression" and failing == "separated, no noise"
+    foreign = failing.startswith("foreign")
+    harmless |= foreign and method in ("diff_means", "regression", "agg_regression")
+    # they fit no propensity, or small ones with a ridge
+    harmless |= method in ("regression", *SUBSETS) and failing == "separated, no noise"
     if not harmless:
         assert isinstance(caught, dp.DPStatsError), caught
     shown = [str(item.message) for item in warned]
@@ -499,10 +548,80 @@ def test_good_calls_are_silent(data, caplog, capsys, method):
     with caplog.at_level(logging.DEBUG), warnings.catch_warnings():
         warnings.simplefilter("error")
         options = {"blocks": 3} if method == "blocking" else {}
-        result = dp.dp_ate("y ~ x1 + x2", "w", data, 1.0, bounds=BOUNDS, method=method, **options)
+        # so much budget that no method warns of its noise
+        result = dp.dp_ate("y ~ x1 + x2", "w", data, 8.0, bounds=BOUNDS, method=method, **options)
         str(result)
     assert not [r for r in caplog.records if r.name.startswith("dpstats")]
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("suffix", ["html", "tex", "md"])
+@pytest.mark.parametrize("method", METHODS)
+def test_written_reports_hold_no_value(data, tmp_path, method, suffix):
+    pytest.importorskip("matplotlib")
+    result = run(data, method=method, balance=0.3, rng=5)
+    secrets = [*raw_values(data), *exact_statistics(data)]
+    result.report(tmp_path / f"r.{suffix}")
+    written = [path for path in tmp_path.iterdir() if path.suffix in (".html", ".tex", ".md")]
+    assert written
+    for path in written:
+        text = path.read_text(encoding="utf-8")
+        # pictures are pixels: their digits are no numbers
+        text = re.sub(r"base64,[A-Za-z0-9+/=]+", "", text)
+        assert printed(text, secrets) == []
+        for start in ("7777.", "3333."):
+            assert start not in text
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_command_line_shows_no_value(data, tmp_path, capsys, method):
+    """Both of its streams, for calls that work and calls that fail."""
+    data.to_csv(tmp_path / "people.csv", index=False)
+    broken(data, x1=data["x1"].where(data["x1"] < 3400)).to_csv(tmp_path / "gaps.csv", index=False)
+    broken(data, w=data["y"]).to_csv(tmp_path / "codes.csv", index=False)
+    broken(data, x1=data["x1"].astype(str) + "x").to_csv(tmp_path / "text.csv", index=False)
+    secrets = [*raw_values(data), *exact_statistics(data)]
+    for name, works in (("people", True), ("gaps", False), ("codes", False), ("text", False)):
+        words = ["ate", "y ~ x1 + x2", "--treat", "w", "--eps", "8", "--method", method]
+        words += ["--data", str(tmp_path / f"{name}.csv"), "--seed", "5"]
+        config = tmp_path / "study.toml"
+        pairs = [f"{key} = [{low}, {high}]" for key, (low, high) in BOUNDS.items()]
+        config.write_text("[bounds]\n" + "\n".join(pairs) + "\n", encoding="utf-8")
+        code = main([*words, "--config", str(config)])
+        shown = capsys.readouterr()
+        if works or method != "diff_means":
+            assert (code == 0) is works, shown.err
+        assert shown.err
+        for text in (shown.out, shown.err):
+            assert "Traceback" not in text
+            assert printed(text, secrets) == []
+            for start in ("7777.", "3333.", "8123."):
+                assert start not in text
+
+
+def test_errors_of_audits_hold_no_value(data):
+    """A release that fails, or that returns something else on the second file."""
+    value = float(data["y"].iloc[3])
+
+    def uneven(values, rng):
+        return values[: 1 + int(values[0] > 7000)]
+
+    def text(values, rng):
+        return f"y is {values[3]}"
+
+    def pairs():
+        return data["y"].to_numpy(), np.zeros(N)
+
+    secrets = [*raw_values(data)]
+    for release in (uneven, text):
+        with pytest.raises(dp.DPStatsError) as caught:
+            dp.audit.lower_bound(release, *pairs(), eps=1, trials=40, progress=False, rng=1)
+        shown = [f"{error} {error!r} {vars(error)}" for error in chain(caught.value)]
+        assert printed(" ".join(shown), secrets) == []
+        assert f"{value:.3f}"[:7] not in " ".join(shown)
+    with pytest.raises(dp.DPStatsError) as caught:
+        dp.audit.neighbours(data, "not rows")
+    assert printed(" ".join(map(str, chain(caught.value))), secrets) == []
 
 
 def test_the_report_holds_no_value(data):
@@ -581,6 +700,11 @@ QUESTIONS = {
     "private bounds": {"bounds": None, "formula": "y ~ x1", "eps": 40.0},
     "output": {"propensity": dp.propensity.Output()},
     "treated": {"treated": 1, "delta": 1e-3},
+    "balance": {"balance": 0.3},
+    "adjust": {"adjust": True, "eps": 12.0},
+    "published": {"split": "published"},
+    "overlap": {"overlap": 0.01, "eps": 0.1},
+    "rows": {"rows_per_person": 4, "eps": 0.05},
 }
 
 
@@ -607,8 +731,16 @@ def outcome_of(data, options, show=False):
     return error, [(item.category, str(item.message)) for item in warned]
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
-@pytest.mark.parametrize("method", METHODS)
+ASKED = [
+    (method, question)
+    for method in METHODS
+    for question in QUESTIONS
+    if not (question == "output" and method in SUBSETS)
+    and set(QUESTIONS[question]).isdisjoint({*METHOD_OPTIONS} - {*KERNELS[method].method_options})
+]
+
+
+@pytest.mark.parametrize(("method", "question"), ASKED)
 def test_no_free_question(data, method, question):
     """One row replaced by any valid other: the same error or none, the same warnings."""
     options = {"method": method, **QUESTIONS[question]}
@@ -616,7 +748,7 @@ def test_no_free_question(data, method, question):
         options["blocks"] = 3
     frame = data.assign(p=0.25 + (data["x2"] + 1) / 4)
     expected = outcome_of(frame, options)
-    if question != "powers":
+    if question not in ("powers", "published"):
         assert expected[0] is None
     for row in ROWS:
         changed = frame.copy()

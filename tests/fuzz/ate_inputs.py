@@ -25,8 +25,8 @@ PARTITIONED = {"split_ipw", "agg_nipw", "agg_ipw", "agg_aipw", "agg_regression",
 NAMES = (
     *("y", "x", "größe", "x_1", "Ω", "价格", "z9", "treat", "eps", "two words", "class", "lambda"),
     *("a:b", "x*2", "a~b", "x.y", "naïve café", "1st", "x+y", "C", "Q", "np", "I", "None", "True"),
-    *("if", "🙂", "a|b", "(x)", "a^b", "x**2", "-1", "0", "say 'so'", 'a "b"', "back\\slash", "$x_1$"),
-    *("<b>&amp;", "{x}", "%s", "center", "bs", "x[T.True]", "Intercept", "_", "  ", "x%in%y", "#"),
+    *("if", "🙂", "a|b", "(x)", "a^b", "x**2", "-1", "0", "say 'so'", 'a "b"', "back\\slash"),
+    *("<b>&", "$x$", "{x}", "%s", "center", "bs", "x[T.True]", "Intercept", "_", "  ", "x%in%y"),
 )
 _CALLS = frozenset({"C", "Q", "I", "np", "center", "bs"})
 
@@ -42,7 +42,7 @@ EXTREMES = np.array(
 )
 PROFILES = ("uniform", "normal", "constant", "two values", "extreme", "at the bounds", "beyond")
 NUMERIC = ("float64", "float32", "Float64", "int64", "Int64", "int8", "uint8", "uint64", "Int32")
-TEXTS = ("category", "ordered", "string", "object", "numbers")
+TEXTS = ("category", "ordered", "string", "object", "object", "numbers")
 LEVELS = ("a", "b", "Zoë", "x y", "1", "")
 
 METHOD_OPTIONS: dict[str, st.SearchStrategy[Any]] = {
@@ -339,7 +339,8 @@ def _numeric(
     x = written(name)
     forms = ["{}", "{}", "{}", "I({}**2)", "np.abs({})", "np.tanh({})", "np.sqrt(np.abs({}))"]
     forms += ["I({} > 0.5)", "np.where({} > 1, 1, {})", "np.log({})", "np.exp({})", "I(1 / {})"]
-    draft.terms += [] if len(draft.columns) == 1 else [draw(st.sampled_from(forms)).replace("{}", x)]
+    term = draw(st.sampled_from(forms)).replace("{}", x)
+    draft.terms += [term] if len(draft.columns) > 1 else []
 
 
 def _text(draw: st.DrawFn, draft: _Draft, name: str) -> None:

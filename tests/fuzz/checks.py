@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-
-import dpstats as dp
 from hypothesis import HealthCheck, settings
 
+import dpstats as dp
 from dpstats.privacy.accounting import composed
 from dpstats.storage import encode
 
@@ -36,8 +35,10 @@ def attempt(call: Callable[[], Any]) -> tuple[Any, str | None, tuple[str, ...]]:
         try:
             result = call()
         except dp.DPStatsError as refused:
-            assert refused.__cause__ is None
             error = f"{type(refused).__name__}: {refused}"
+            for hidden in (refused.__cause__, refused.__context__):
+                # an error below it would show what this one keeps to itself
+                error += "" if hidden is None else f" [{hidden}]"
     for item in caught:
         public = item.category is UserWarning and str(item.message).startswith(_OF_FORMULAS)
         allowed = public or issubclass(item.category, ALLOWED)

@@ -269,9 +269,10 @@ def beyond_the_bound(case: PanelInput, rng: np.random.Generator) -> Any:
 def shifted(case: PanelInput, rng: np.random.Generator) -> Any:
     """Outcome and bounds moved by a power of two, on a grid where that is exact."""
     bounds = case.options.get("bounds")
-    if bounds not in ((-1.0, 1.0), (-5.0, 8.0), (0.0, 400.0)) or case.dtype != "float64":
+    exact = ((-1.0, 1.0), (-5.0, 8.0), (0.0, 400.0), (0.0, 1.0), (3000.0, 4000.0))
+    if bounds not in exact or case.dtype == "bool":
         return None
-    first = replace(case, grid=np.round(np.clip(case.grid, -1e4, 1e4) * 64) / 64)
+    first = replace(case, grid=np.round(np.clip(case.grid, -1e4, 1e4) * 64) / 64, dtype="float64")
     by = float(2 ** int(rng.integers(3, 20))) * float(rng.choice([-1, 1]))
     options = {**case.options, "bounds": (bounds[0] + by, bounds[1] + by)}
     return first, replace(first, grid=first.grid + by, options=options)

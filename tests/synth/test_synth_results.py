@@ -203,7 +203,7 @@ def test_plots(result):
 
 
 def test_every_public_member_works(result):
-    skipped = {"save", "predict", "placebo_in_time", "plot"}
+    skipped = {"save", "predict", "placebo_in_time", "plot", "report"}
     if result.released.weights() is None:
         skipped.add("weights")
     for name in dir(type(result)):

@@ -346,6 +346,7 @@ def propensity_scores(
         raise TypeError("this kernel's settings name no propensity")
     cost = None if mechanisms.source is None else mechanisms.costs["propensity"]
     own = isinstance(settings.propensity, Objective | Output)
+    failure = ""
     try:
         fitted = settings.propensity.fit(
             training.design,
@@ -358,11 +359,13 @@ def propensity_scores(
     except Exception as error:
         if own:
             raise
-        # the text of a foreign error may hold a value of the data
+        failure = type(error).__name__
+    if failure:
+        # the text of a foreign error may hold a value of the data, so it is no context of this one
         raise DPStatsError(
             f"`propensity` failed: the model of class {type(settings.propensity).__name__} raised "
-            f"{type(error).__name__}"
-        ) from None
+            f"{failure}"
+        )
     if not own:
         # an object of the user's may predict anything; a row must not show by raising
         scores = np.clip(np.nan_to_num(scores, nan=0.5), 0.0, 1.0)

@@ -116,6 +116,11 @@ class SplitIpw(Ipw):
             return super().run(arrays, settings, mechanisms)
         training = _training(arrays.n, settings.train_share, mechanisms)
         rows = arrays.rows(np.flatnonzero(~training))
+        if mechanisms.source is None and (rows.treated.all() or not rows.treated.any()):
+            raise DPStatsError(
+                "`train_share` must leave treated and control rows for the score at `eps` = inf; "
+                f"got {settings.train_share:g}"
+            )
         scores, fitted = propensity_scores(
             rows, settings, mechanisms, arrays.rows(np.flatnonzero(training))
         )

@@ -189,6 +189,14 @@ def elastic_net_weights(
 
     if l1_ratio == 0.0:
         return ridge_weights(X, y, penalty)
+    lengths = np.abs(X).max(axis=1, initial=0.0)
+    live = lengths > 1e-100 * lengths.max(initial=0.0)
+    if not live.all():
+        # a donor without a series has no weight; below it would be divided by its length
+        weights = np.zeros(len(X))
+        if live.any():
+            weights[live] = elastic_net_weights(X[live], y, penalty, l1_ratio)
+        return weights
     n = len(X)
     if n > _MANY and l1_ratio < 1.0 and penalty > 0.0:
         return _elastic_residual(X, y, penalty * l1_ratio, penalty * (1.0 - l1_ratio))

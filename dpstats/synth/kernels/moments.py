@@ -29,7 +29,12 @@ _SHRINK = 0.3
 _TARGET_SHARE = 0.3
 _EDGE_SHARE = 0.3
 _INFLATION = 0.625
+_SURE = 2.0
+_RANGE_IN_SDS = 3.0
+_LEAST_BULK = 0.25
 _SMALLEST_BASIS = 6
+# beside larger numbers the identity is lost in rounding
+_LARGEST_INNER = 1e10
 # the edge of the spectrum of a difference of two square Wishart matrices is this times its size
 _WISHART_EDGE = 3.33
 _BLOCK = 2048
@@ -236,8 +241,7 @@ class MomentsReleased:
         noise = np.zeros((draws, self.periods))
         if parts != "privacy":
             size = len(self.matrix)
-            inner = np.eye(size) + (upper.T / weights) @ upper
-            root = np.linalg.cholesky(np.linalg.inv(inner))
+            root = _score_root(upper, weights)
             spread = model.spread(draws, rng)
             sd = math.sqrt(model.variance / weights[-1])
             normals = rng.standard_normal((draws, size))
@@ -255,7 +259,10 @@ class MomentsReleased:
             errors += drawn[:, self.pre_periods :]
             return Errors(errors, errors.mean(axis=1))
         every, mean_only = self._inflation(fit, solution)
-        return Errors(every * errors, mean_only * errors.mean(axis=1))
+        mean_errors = errors.mean(axis=1)
+        # no mean is further off than its periods, in root mean square
+        mean_only = min(mean_only, every * _root_mean_square_ratio(errors, mean_errors))
+        return Errors(every * errors, mean_only * mean_errors)
 
     def _fit(self) -> _Fit:
         return _decompose(self.matrix, self.metric, self.noise_edge, self.n)
@@ -317,9 +324,15 @@ class MomentsReleased:
 
         Notes
         -----
-        Both sides of the ratio keep to what is public: normalised rows are at most 1 long, so n of
-        them hold at most n times the largest eigenvalue of the form, and a bulk that the noise
-        drove below its own standard error (a negative mean of eigenvalues, say) is not zero.
+        The ratio of what the release holds of prediction errors to what the model explains, less
+        what the target's own residual, from which errors are drawn, shows of it for sure: the same
+        ratio in the pre-period.
+
+        Both sides are noisy, and a bulk driven to zero beside no direction would explain nothing at
+        all. So both are drawn towards public values by the noise's share of the variance: rows at
+        most 1 long hold at most n |M^-1 r|^2 along r (three sd above zero), and n of them spread
+        evenly give a bulk of n / tr(M J M). Where nothing was found a factor is then at most
+        |M^-1| sqrt(n (1/even + even/s^2)), with s the standard error of the bulk.
         """
         if self.exact:
             return 1.0, 1.0
@@ -327,26 +340,44 @@ class MomentsReleased:
         after = self.periods - self.pre_periods
         rest = np.hstack([-fit.loadings[top:] @ solution, np.eye(self.post_basis)])
         mean = cosines(after, self.post_basis, constant=True).mean(axis=0)[None] @ rest
-        even = self.n / float(np.sum(self.metric[1:] ** 2))
+        own = np.zeros((self.pre_basis, len(self.matrix)))
+        own[:, :top] = np.eye(top)[1:] - fit.loadings[1:top] @ solution
+        shown = max(1.0, self._ratio(fit, own, -_SURE))
+        every, mean_only = (
+            math.sqrt(max(1.0, self._ratio(fit, rows, _INFLATION) / shown)) for rows in (rest, mean)
+        )
+        return every, mean_only
+
+    def _ratio(self, fit: _Fit, rows: FloatArray, allowance: float) -> float:
+        """Return what the release holds of `rows`, with some of the noise, to what is explained."""
         sd = math.sqrt(2.0) * self.entry_sd
-        bulk = _towards(even, float(fit.bulk), sd / math.sqrt(len(self.matrix)))
-        factors = []
-        for rows in (rest, mean):
-            whitened = np.linalg.solve(self.metric, rows.T)
-            form = whitened @ whitened.T
-            noise = sd * float(np.linalg.norm(form))
+        even = self.n / float(np.sum(self.metric[1:] ** 2))
+        standard_error = sd / math.sqrt(len(self.matrix))
+        bulk = _towards(even, float(fit.bulk), standard_error, even)
+        # where directions explain everything, noise (or rounding) is left on both sides
+        bulk = max(bulk, _LEAST_BULK * standard_error, 1e-9 * self.n)
+        whitened = np.linalg.solve(self.metric, rows.T)
+        form = whitened @ whitened.T
+        noise = sd * float(np.linalg.norm(form))
+        seen = float(np.sum(form * self.matrix)) + allowance * noise
+        if allowance > 0.0:
             most = self.n * float(np.linalg.norm(whitened, 2)) ** 2
-            seen = float(np.sum(form * self.matrix)) + _INFLATION * noise
-            seen = min(_towards(most, seen, noise), most)
-            explained = float(np.sum((rows @ fit.loadings) ** 2))
-            explained += bulk * float(np.sum(rows[:, 1:] ** 2))
-            factors.append(math.sqrt(max(1.0, seen / explained)))
-        return factors[0], factors[1]
+            seen = min(_towards(most, seen, noise, most / _RANGE_IN_SDS), most)
+        explained = float(np.sum((rows @ fit.loadings) ** 2))
+        return seen / (explained + bulk * float(np.sum(rows[:, 1:] ** 2)))
 
 
-def _towards(public: float, value: float, noise: float) -> float:
-    """Draw a noisy value towards a public one of its size, by the noise's share of the variance."""
-    share = noise**2 / (noise**2 + public**2)
+def _root_mean_square_ratio(errors: FloatArray, means: FloatArray) -> float:
+    """Return rms(errors) / rms(means), at least 1."""
+    largest = float(np.abs(errors).max()) or 1.0
+    above = float(np.sqrt(np.mean((errors / largest) ** 2)))
+    below = float(np.sqrt(np.mean((means / largest) ** 2)))
+    return above / below if below > 0.0 else math.inf
+
+
+def _towards(public: float, value: float, noise: float, spread: float) -> float:
+    """Draw a noisy value towards a public one, about which the truth has the sd `spread`."""
+    share = noise**2 / (noise**2 + spread**2)
     return (1.0 - share) * value + share * public
 
 
@@ -541,7 +572,35 @@ def _noise_weights(bulk: FloatArray, entry_sd: float, n: int, size: int) -> Floa
 def _score_map(upper: FloatArray, weights: FloatArray) -> FloatArray:
     """Return H, shape (..., Q, size): scores are H times the coordinates."""
     scaled = np.swapaxes(upper, -1, -2) / weights[..., None, :]
-    return np.asarray(np.linalg.solve(np.eye(upper.shape[-1]) + scaled @ upper, scaled))
+    inner = scaled @ upper
+    if float(np.abs(inner).max(initial=0.0)) < _LARGEST_INNER:
+        return np.asarray(np.linalg.solve(np.eye(upper.shape[-1]) + inner, scaled))
+    # weights so small (no noise) that adding the identity changes no digit
+    u, s, vt = _whitened(upper, weights)
+    size = s.shape[-1]
+    shrunk = np.swapaxes(vt[..., :size, :], -1, -2) * (s / (1.0 + s * s))[..., None, :]
+    return np.asarray(
+        shrunk @ (np.swapaxes(u[..., :size], -1, -2) / np.sqrt(weights)[..., None, :])
+    )
+
+
+def _score_root(upper: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return a root of the variance of scores given coordinates, shape (Q, Q)."""
+    size = upper.shape[1]
+    inner = (upper.T / weights) @ upper
+    if float(np.abs(inner).max(initial=0.0)) < _LARGEST_INNER:
+        return np.linalg.cholesky(np.linalg.inv(np.eye(size) + inner))
+    _, s, vt = _whitened(upper, weights)
+    spread = np.zeros(size)
+    spread[: s.size] = s
+    return np.asarray(vt.T / np.sqrt(1.0 + spread**2))
+
+
+def _whitened(upper: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the singular values of D^(-1/2) A, those of rounding errors alone as zeros."""
+    u, s, vt = np.linalg.svd(upper / np.sqrt(weights)[..., None])
+    rounding = 1e-13 * s.max(axis=-1, keepdims=True, initial=0.0)
+    return u, np.where(s > rounding, s, 0.0), vt
 
 
 def _coordinates(deviations: FloatArray, basis: FloatArray, constant: float) -> FloatArray:

@@ -154,8 +154,9 @@ _ADJUST = (("adjust", True),)
 _SPREAD = (("variances", "l1"), ("variances", "l2"))
 # a row that stays in its arm needs a residual of zero, which the model leaves to none of these
 _RESIDUAL = (("variances", "l2"),)
-# fits of two or three rows do not reach every corner that the proof allows: 0.73 of the sensitivity
-# for a logit with a ridge, 0.83 for doubly robust scores, 0.5 for regressions, whose room goes to 2C
+# fits of two or three rows do not reach every corner that the proof allows: 0.73 of the
+# sensitivity for a logit with a ridge, 0.83 for doubly robust scores, 0.5 for regressions, whose
+# room goes to 2C
 _FITTED = tuple((name, norm) for name in ("score", "effects") for norm in ("l1", "l2"))
 
 # A new kernel gets every test of this folder by its lines here.
