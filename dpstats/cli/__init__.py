@@ -58,21 +58,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     --------
     >>> main(["plan", "ate", "--n", "10000", "--eps", "1", "--y-bounds", "0", "100",
     ...       "--method", "diff_means"])
-                   diff_means
-    -------------  ---------------------------------------------
-    blocks         1
-    sd_bounds
-    sd_propensity
-    sd_counts      7.366
-    sd_sums        184.1
-    sd_score
-    sd_variances   8.839e+04
-    noise_sd       0.05261
-    sampling_sd    0.5
-    total_se       0.5028
-    detectable     1.409
-    eps_needed     0.106
-    advice         sampling error dominates: noise is 0.11 of it
+                  diff_means
+    ------------  ---------------------------------------------
+    blocks        1
+    sd_counts     7.366
+    sd_sums       184.1
+    sd_variances  8.839e+04
+    noise_sd      0.05261
+    sampling_sd   0.5
+    total_se      0.5028
+    detectable    1.409
+    eps_needed    0.106
+    advice        sampling error dominates: noise is 0.11 of it
     0
     """
     words = list(sys.argv[1:] if arguments is None else arguments)

@@ -172,6 +172,8 @@ def _text(table: pd.DataFrame) -> str:
         return "" if value != value else f"{value:.4g}"
 
     rows = [[name, *map(cell, table[name])] for name in table.columns]
+    # a quantity that none of the methods has says nothing
+    rows = [row for row in rows if any(row[1:])]
     return tabulate(rows, headers=["", *map(str, table.index)], disable_numparse=True)
 
 

@@ -392,10 +392,10 @@ class CellsReleased:
             ]
         if self.model is None and self.smooth and m > 1:
             right = float(trust(self.cells(self.raw)))
-            reading = "the propensity tells treated from control rows as it should"
+            trusted = "of treatment on the propensity: noise took little of it"
             if right < 0.8:
-                reading = "the noise in the propensity leaves confounding within blocks"
-            model = [("slope of treatment on it", f"{right:.2f}", reading)]
+                trusted = "noise in the propensity leaves confounding within blocks"
+            model = [("slope of treatment", f"{right:.2f}", trusted)]
         return [
             *model,
             ("thin blocks", f"{thin} of {m}", reading),
