@@ -230,10 +230,10 @@ def test_pairs_in_order_lose_no_arm() -> None:
         found = dp.dp_ate(
             "y ~ x", "w", frame, 3.0, bounds={"y": (-1, 1), "x": (-1, 1)}, rng=1, adjust=True
         )
-    assert found.released.model.n == n // 2
+    assert found.released.model.n == 2**17
     assert found.params.iloc[0] == pytest.approx(0.2, abs=0.002)
     counts = found.released.model.last().counts
-    assert counts == pytest.approx([n / 4, n / 4], rel=0.05)
+    assert counts == pytest.approx([n / 2, n / 2], rel=0.05)
 
 
 # ------------------------------------------------------------------------------ inference
