@@ -109,7 +109,7 @@ class Store:
             fresh = True
         else:
             self.path = _absolute(path)
-            fresh = _is_fresh(self.path)
+            fresh = _is_fresh(self.path) or self._is_empty()
             if fresh and not create:
                 raise DPStatsError(
                     f"`path` must be a ledger, or `eps` be given to make one; got {self.path}"
@@ -118,6 +118,12 @@ class Store:
             self._create()
         with self.read():
             pass
+
+    def _is_empty(self) -> bool:
+        """Whether the file holds no table: its maker was killed and the journal undid all."""
+        with self._open("read", "BEGIN") as connection:
+            (application,) = connection.execute("PRAGMA application_id").fetchone()
+            return application == 0 and _tables(connection) == 0
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
