@@ -109,21 +109,25 @@ class Store:
             fresh = True
         else:
             self.path = _absolute(path)
-            fresh = _is_fresh(self.path) or self._is_empty()
+            fresh = _is_fresh(self.path) or not self._holds_ledger()
             if fresh and not create:
                 raise DPStatsError(
                     f"`path` must be a ledger, or `eps` be given to make one; got {self.path}"
                 )
         if fresh:
             self._create()
-        with self.read():
-            pass
+            with self.read():
+                # another process may have made another kind of file
+                pass
 
-    def _is_empty(self) -> bool:
-        """Whether the file holds no table: its maker was killed and the journal undid all."""
+    def _holds_ledger(self) -> bool:
+        """Whether the file holds a ledger, or nothing: its maker was killed and all was undone."""
         with self._open("read", "BEGIN") as connection:
             (application,) = connection.execute("PRAGMA application_id").fetchone()
-            return application == 0 and _tables(connection) == 0
+            if application == 0 and _tables(connection) == 0:
+                return False
+            _check_identity(connection, self.path)
+            return True
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
