@@ -12,11 +12,13 @@ from dpstats.report.plots import (
     _INK,
     _LABEL,
     _SKY,
+    _beside,
     _canvas,
-    _column,
+    _effect_parts,
     _intervals,
     _legend_below,
     _literal,
+    _one_row_each,
 )
 
 if TYPE_CHECKING:
@@ -73,10 +75,8 @@ def forest(
     """
     own = ax is None
     with _canvas(ax, 1.35 + 0.46 * max(len(rows), 1)) as (fig, ax_):
-        middle = _column(rows, "estimate")
+        middle, total, noise = _effect_parts(rows)
         private = rows["private"].to_numpy(dtype=bool)
-        total = np.stack([_column(rows, "total_low"), _column(rows, "total_high")])
-        noise = np.stack([_column(rows, "privacy_low"), _column(rows, "privacy_high")])
         places = np.arange(len(rows), dtype=float)
         ax_.axvline(0, color=_GREY, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
         thin = _intervals(ax_, places, total, color=_INK, linewidth=1.3, cap=0.14)
@@ -107,9 +107,7 @@ def forest(
             _literal(name, _LABEL) + ("" if kept else "\nNOT PRIVATE")
             for name, kept in zip(rows["name"], private, strict=True)
         ]
-        ax_.set_yticks(places, names)
-        ax_.set_ylim(len(rows) - 0.4 if len(rows) else 1, -0.6)
-        ax_.tick_params(axis="y", length=0)
+        _one_row_each(ax_, names)
         ax_.spines["left"].set_visible(False)
         ax_.set_xlabel(_literal(xlabel, 70))
         for place, value, (low, high) in zip(places, middle, total.T, strict=True):
@@ -117,14 +115,7 @@ def forest(
             if own and np.isfinite([low, high]).all():
                 text += f"  [{_written(low, decimals)}, {_written(high, decimals)}]"
             if own:
-                ax_.text(
-                    1.03,
-                    float(place),
-                    text,
-                    transform=ax_.get_yaxis_transform(),
-                    va="center",
-                    fontsize=8.5,
-                )
+                _beside(ax_, float(place), text)
             else:
                 ax_.annotate(
                     text,

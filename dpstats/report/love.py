@@ -16,6 +16,7 @@ from dpstats.report.plots import (
     _column,
     _legend_below,
     _literal,
+    _one_row_each,
 )
 
 if TYPE_CHECKING:
@@ -100,9 +101,7 @@ def love(table: pd.DataFrame, ax: Axes | None = None) -> tuple[Figure, Axes]:
             handles.append(drawn)
         reach = max(1.25 * _RULE, *(abs(edge) for edge in ax_.get_xlim()))
         ax_.set_xlim(-reach, reach)
-        ax_.set_yticks(places, [_literal(name, _LABEL) for name in table.index])
-        ax_.set_ylim(len(table) - 0.4 if len(table) else 1, -0.6)
-        ax_.tick_params(axis="y", length=0)
+        _one_row_each(ax_, [_literal(name, _LABEL) for name in table.index])
         ax_.set_xlabel("Standardised mean difference, treated less control")
         _legend_below(fig, ax_, own, handles)
     return fig, ax_

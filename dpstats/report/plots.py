@@ -120,6 +120,25 @@ def _legend_below(fig: Figure, ax: Axes, own: bool, handles: Sequence[Any]) -> N
     fig.legend(handles=list(handles), loc="outside lower center", ncols=min(len(handles), 4))
 
 
+def _one_row_each(ax: Axes, labels: Sequence[str]) -> None:
+    """Label rows from top to bottom, one a result or covariate."""
+    ax.set_yticks(np.arange(len(labels), dtype=float), labels)
+    ax.set_ylim(len(labels) - 0.4 if labels else 1, -0.6)
+    ax.tick_params(axis="y", length=0)
+
+
+def _beside(ax: Axes, place: float, text: str) -> None:
+    """Write at the right of a row."""
+    ax.text(1.03, place, text, transform=ax.get_yaxis_transform(), va="center", fontsize=8.5)
+
+
+def _effect_parts(rows: pd.DataFrame) -> tuple[Any, Any, Any]:
+    """Return estimates, total intervals and those of privacy noise, shapes (n,), (2, n), (2, n)."""
+    total = np.stack([_column(rows, "total_low"), _column(rows, "total_high")])
+    privacy = np.stack([_column(rows, "privacy_low"), _column(rows, "privacy_high")])
+    return _column(rows, "estimate"), total, privacy
+
+
 def effect(
     rows: pd.DataFrame, *, xlabel: str = "Effect", ax: Axes | None = None
 ) -> tuple[Figure, Axes]:
@@ -155,9 +174,7 @@ def effect(
     """
     own = ax is None
     with _canvas(ax, 1.35 + 0.42 * max(len(rows), 1)) as (fig, ax_):
-        middle = _column(rows, "estimate")
-        total = np.stack([_column(rows, "total_low"), _column(rows, "total_high")])
-        privacy = np.stack([_column(rows, "privacy_low"), _column(rows, "privacy_high")])
+        middle, total, privacy = _effect_parts(rows)
         places = np.arange(len(rows))
         ax_.axvline(0, color=_GREY, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
         thin = _intervals(ax_, places, total, color=_INK, linewidth=1.3, cap=0.14)
@@ -168,21 +185,13 @@ def effect(
         thin.set_label("total interval (sampling and privacy noise)")
         thick.set_label("privacy noise alone")
         points.set_label("estimate")
-        ax_.set_yticks(places, [_literal(name, _LABEL) for name in rows["name"]])
-        ax_.set_ylim(len(rows) - 0.4 if len(rows) else 1, -0.6)
-        ax_.tick_params(axis="y", length=0)
+        _one_row_each(ax_, [_literal(name, _LABEL) for name in rows["name"]])
         ax_.spines["left"].set_visible(False)
         ax_.set_xlabel(_literal(xlabel, 70))
         if own:
             for place, value, (low, high) in zip(places, middle, total.T, strict=True):
-                ax_.text(
-                    1.03,
-                    float(place),
-                    f"{_short(value)}  [{_short(low)}, {_short(high)}]",
-                    transform=ax_.get_yaxis_transform(),
-                    va="center",
-                    fontsize=8.5,
-                )
+                text = f"{_short(value)}  [{_short(low)}, {_short(high)}]"
+                _beside(ax_, float(place), text)
         _legend_below(fig, ax_, own, [points, thin, thick])
     return fig, ax_
 
