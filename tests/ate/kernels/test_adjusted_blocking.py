@@ -19,11 +19,6 @@ ESTIMANDS = ("ate", "att", "atc", "ato")
 NOISES = pytest.mark.parametrize("noise", [{}, {"delta": 1e-6}], ids=["laplace", "gaussian"])
 
 
-@pytest.fixture(scope="module")
-def trial():
-    return dp.simulate.ate("well_specified", 4000, rng=2)
-
-
 def run(data, formula: str = COVARIATES, **options) -> dp.ATEResults:
     options = {"eps": 3.0, "bounds": data.bounds, "rng": 1, "adjust": True, **options}
     with warnings.catch_warnings():

@@ -4,33 +4,20 @@ from __future__ import annotations
 
 import math
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.api as sm
-from statsmodels.treatment import tests as treatment_tests
 from statsmodels.treatment.treatment_effects import TreatmentEffect
 
 import dpstats as dp
 
-CATTANEO = Path(treatment_tests.__file__).parent / "results" / "cataneo2.csv"
 RIGHT = "mmarried_ + mage + mage2 + fbaby_ + medu"
 COVARIATES = "y ~ x1 + x2 + x3 + x4"
 INF = math.inf
 ESTIMANDS = ("ate", "att", "atc")
 NOISES = pytest.mark.parametrize("noise", [{}, {"delta": 1e-6}], ids=["laplace", "gaussian"])
-
-
-@pytest.fixture(scope="module")
-def births() -> pd.DataFrame:
-    return pd.read_csv(CATTANEO)
-
-
-@pytest.fixture(scope="module")
-def trial():
-    return dp.simulate.ate("well_specified", 4000, rng=2)
 
 
 def run(data, formula: str = COVARIATES, **options) -> dp.ATEResults:
