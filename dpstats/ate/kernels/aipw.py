@@ -22,6 +22,7 @@ from dpstats.ate.kernels.ipw import Ipw, IpwReleased, IpwSettings
 from dpstats.ate.kernels.least_squares import ArmRegressions
 from dpstats.ate.kernels.outcome import OutcomeModel, release_outcome, residuals
 from dpstats.ate.kernels.weights import (
+    arm_weights,
     clip_propensity,
     fit_influence,
     row_weights,
@@ -168,25 +169,17 @@ class AipwReleased:
         rows = self.model.pseudo_rows(_PSEUDO_ROWS, rng)
         total = np.zeros(len(fits.counts))
         for arm in (0, 1):
-            weights = self._pseudo_weights(rows[arm], arm == 1, estimand)
             # where nothing is known of the weights: rows as they are
-            weights = np.ones(_PSEUDO_ROWS) if weights is None else weights * (share[arm] / size)
+            weights, e = np.ones(_PSEUDO_ROWS), self.model.scores(rows[arm], self.propensity)
+            if e is not None:
+                e = np.clip(e, self.overlap, 1.0 - self.overlap)
+                weights = arm_weights(e, estimand)[arm] * (share[arm] / size)
             away = arms @ fit.means - (weights[:, None] * rows[arm]).mean(axis=0)
             level = fits.levels[:, arm] - fit.levels[arm]
             off = level * (1.0 - float(weights.mean()))
             off = off + (fits.slopes[:, arm] - fit.slopes[arm]) @ away
             total += off if arm else -off
         return total
-
-    def _pseudo_weights(
-        self, rows: FloatArray, treated: bool, estimand: Estimand
-    ) -> FloatArray | None:
-        """Return weights of rows of the shared design; None where it is another one."""
-        if self.propensity is None or self.model is None or not self.model.shared:
-            return None
-        design = np.hstack([np.full((len(rows), 1), 0.5), rows])
-        e = np.clip(self.propensity.predict(design), self.overlap, 1.0 - self.overlap)
-        return row_weights(e, np.full(len(rows), treated), estimand)
 
     def diagnostics(self) -> list[tuple[str, str, str]]:
         """Return readings of the outcome model and of the weights."""

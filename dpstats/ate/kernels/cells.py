@@ -212,15 +212,12 @@ class CellsReleased:
         apart = means[1] - means[0]
         if self.known:
             return np.asarray(apart * self._within_blocks(found))
-        if self.propensity is None or not model.shared:
+        rows = model.pseudo_rows(_PSEUDO_ROWS, rng)
+        scores = [e for z in rows if (e := model.scores(z, self.propensity)) is not None]
+        if not scores:
             # nothing is known of what blocks take out
             return np.asarray(apart)
-        rows = model.pseudo_rows(_PSEUDO_ROWS, rng)
-        constant = np.full((_PSEUDO_ROWS, 1), 0.5)
-        blocks = [
-            np.minimum((self.propensity.predict(np.hstack([constant, z])) * m).astype(int), m - 1)
-            for z in rows
-        ]
+        blocks = [np.minimum((e * m).astype(int), m - 1) for e in scores]
         total, weight = np.zeros(apart.size), 0.0
         for block, share in enumerate(found.weights):
             inside = [z[own == block] for z, own in zip(rows, blocks, strict=True)]

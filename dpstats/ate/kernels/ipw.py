@@ -24,9 +24,13 @@ from dpstats.ate.kernels.base import (
     variance_bound,
 )
 from dpstats.ate.kernels.spread import Spread, release_spread
-from dpstats.ate.kernels.weights import relative_weights, scores_again
+from dpstats.ate.kernels.weights import (
+    lighter_penalty,
+    overlap_of,
+    relative_weights,
+    scores_again,
+)
 from dpstats.privacy.mechanisms import sum_lattice
-from dpstats.propensity import Objective
 
 if TYPE_CHECKING:
     from dpstats.ate.kernels.base import Arrays, RowWeights
@@ -37,9 +41,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Ipw", "IpwReleased", "IpwSettings", "release_scores"]
 
-_DEFAULT_OVERLAP = 0.1
-# weights need propensities that are shrunk less than blocks do (a measured choice)
-_RELATIVE_PENALTY = 0.5
 # what is taken for e(1-e), for scores in units of outcomes, and for the effect in units of log odds
 _INFORMATION = 0.2
 _SCORE_SIZE: dict[str, float] = {"ate": 2.3, "att": 1.1, "atc": 1.1}
@@ -258,16 +259,12 @@ class Ipw(Kernel[IpwSettings]):
 
     def settings(self, options: Options, public: Public) -> IpwSettings:
         """Fill in defaults from public quantities."""
-        overlap = options.overlap
-        if options.probability is not None:
-            overlap = min(options.probability, 1.0 - options.probability)
-        elif overlap is None:
-            overlap = 0.0 if math.isinf(public.epsilon) else _DEFAULT_OVERLAP
-        variances = options.released("variances")
-        model = options.propensity
-        if isinstance(model, Objective) and model.penalty is model.relative_penalty is None:
-            model = replace(model, relative_penalty=_RELATIVE_PENALTY)
-        return IpwSettings.of(options, propensity=model, overlap=overlap, variances=variances)
+        return IpwSettings.of(
+            options,
+            propensity=lighter_penalty(options.propensity),
+            overlap=overlap_of(options, public),
+            variances=options.released("variances"),
+        )
 
     def shares(self, settings: IpwSettings, public: Public) -> Shares:
         """Return the default split of the budget, by release (a measured rule)."""

@@ -28,13 +28,14 @@ from dpstats.ate.kernels.weights import (
     clip_propensity,
     fit_influence,
     largest_weights,
+    lighter_penalty,
+    overlap_of,
     relative_weights,
     row_weights,
     scores_again,
     weight_slopes,
 )
 from dpstats.privacy.mechanisms import sum_lattice
-from dpstats.propensity import Objective
 
 if TYPE_CHECKING:
     from dpstats.ate.kernels.base import Arrays, RowWeights
@@ -45,9 +46,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Nipw", "NipwReleased", "NipwSettings"]
 
-_DEFAULT_OVERLAP = 0.1
-# weights need propensities that are shrunk less than blocks do (a measured choice)
-_RELATIVE_PENALTY = 0.5
 _VARIANCES = 0.04
 # standard errors of allowance for each sd of outcomes and share of the population left out
 _MISFIT = 0.6
@@ -302,19 +300,10 @@ class Nipw(Kernel[NipwSettings]):
 
     def settings(self, options: Options, public: Public) -> NipwSettings:
         """Fill in defaults from public quantities."""
-        overlap = options.overlap
-        if options.probability is not None:
-            overlap = min(options.probability, 1.0 - options.probability)
-        elif overlap is None:
-            free = math.isinf(public.epsilon) or options.estimand == "ato"
-            overlap = 0.0 if free else _DEFAULT_OVERLAP
-        model = options.propensity
-        if isinstance(model, Objective) and model.penalty is model.relative_penalty is None:
-            model = replace(model, relative_penalty=_RELATIVE_PENALTY)
         return NipwSettings.of(
             options,
-            propensity=model,
-            overlap=overlap,
+            propensity=lighter_penalty(options.propensity),
+            overlap=overlap_of(options, public, clips=options.estimand != "ato"),
             variances=options.released("variances"),
             joint=options.split is None or "denominators" not in options.split,
         )

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from dpstats.privacy.accounting import Release
     from dpstats.privacy.mechanisms import Mechanisms, NoiseKind
     from dpstats.privacy.noise import FloatArray
+    from dpstats.propensity import FittedPropensity
 
 __all__ = ["ArmFits", "OutcomeModel", "blank_outcome", "release_outcome", "residuals"]
 
@@ -167,14 +168,16 @@ class OutcomeModel:
 
     def contrast(self, fit: ArmFits, estimand: Estimand) -> FloatArray:
         """Return the fitted effect at the mean covariates of everybody, treated or controls."""
-        if estimand == "ate":
-            target = (fit.counts[..., None] * fit.means).sum(axis=-2) / self.n
-        else:
-            target = fit.means[..., 1 if estimand == "att" else 0, :]
-        levels = self.levels + self.reach * fit.levels
-        slopes = self.slopes + self.reach * fit.slopes
+        levels, slopes = self.model(fit)
         gap = levels[..., 1] - levels[..., 0]
-        return np.asarray(gap + ((slopes[..., 1, :] - slopes[..., 0, :]) * target).sum(axis=-1))
+        differ = slopes[..., 1, :] - slopes[..., 0, :]
+        return np.asarray(gap + (differ * self._target(fit, estimand)).sum(axis=-1))
+
+    def _target(self, fit: ArmFits, estimand: Estimand) -> FloatArray:
+        """Return the mean covariates of everybody, treated or controls, shape (..., k)."""
+        if estimand == "ate":
+            return np.asarray((fit.counts[..., None] * fit.means).sum(axis=-2) / self.n)
+        return fit.means[..., 1 if estimand == "att" else 0, :]
 
     def sampling_variance(self, estimand: Estimand) -> float:
         """Return the sampling variance of `contrast` under the linear model, in units of C^2.
@@ -183,15 +186,14 @@ class OutcomeModel:
         """
         fit = self.last()
         own = self.positive(fit)
-        share = fit.counts / self.n
-        target = {"ate": share @ fit.means, "att": fit.means[1], "atc": fit.means[0]}[estimand]
+        target = self._target(fit, estimand)
         spread = self.residual_sd() ** 2
         total = 0.0
         for arm in (0, 1):
             away = target - fit.means[arm]
             lever = float(away @ np.linalg.solve(own[arm], away)) if self.columns else 0.0
             total += spread * (1.0 / fit.counts[arm] + min(lever, 1.0))
-        _, slopes = self.model()
+        _, slopes = self.model(fit)
         differ = slopes[1] - slopes[0]
         size = {"ate": self.n, "att": fit.counts[1], "atc": fit.counts[0]}[estimand]
         between = own.sum(axis=0) if estimand == "ate" else own[1 if estimand == "att" else 0]
@@ -223,9 +225,9 @@ class OutcomeModel:
         values = np.maximum(values, np.maximum(_FLAT * values[..., -1:], max(edge, _TINY)))
         return np.asarray((vectors * values[..., None, :]) @ np.swapaxes(vectors, -1, -2))
 
-    def model(self) -> tuple[FloatArray, FloatArray]:
-        """Return levels (2,) and slopes (2, k) of all rounds together, in units of C."""
-        fit = self.last()
+    def model(self, fit: ArmFits | None = None) -> tuple[FloatArray, FloatArray]:
+        """Return levels (..., 2) and slopes (..., 2, k) of all rounds together, in units of C."""
+        fit = self.last() if fit is None else fit
         return self.levels + self.reach * fit.levels, self.slopes + self.reach * fit.slopes
 
     def residual_sd(self) -> float:
@@ -250,8 +252,7 @@ class OutcomeModel:
 
     def residual_ranges(self, fit: ArmFits) -> FloatArray:
         """Return `residual_range` of fits of the last round, shape (...)."""
-        levels = self.levels + self.reach * fit.levels
-        slopes = self.slopes + self.reach * fit.slopes
+        levels, slopes = self.model(fit)
         farthest = (np.abs(levels) + self.norm * np.linalg.norm(slopes, axis=-1)).max(axis=-1)
         limit = np.minimum(1.0 + farthest, 2.0)
         return np.asarray(np.minimum(_RANGE * self.residual_sds(fit), limit))
@@ -319,6 +320,19 @@ class OutcomeModel:
         normal = rng.standard_normal((2, count, self.columns))
         return np.asarray(fit.means[:, None] + normal @ np.swapaxes(roots, -1, -2))
 
+    def scores(self, rows: FloatArray, propensity: FittedPropensity | None) -> FloatArray | None:
+        """Return propensities of covariates, shape (count,); None where theirs is another design.
+
+        Parameters
+        ----------
+        rows : ndarray
+            Shape (count, k).
+        propensity : FittedPropensity or None
+        """
+        if propensity is None or not self.shared:
+            return None
+        return propensity.predict(np.hstack([np.full((len(rows), 1), 0.5), rows]))
+
 
 def release_outcome(
     arrays: Arrays,
@@ -359,47 +373,29 @@ def release_outcome(
     scales = _factors(k, norm)
     # rows on a grid on which sums of products are exact in any order; without noise as they are
     bits = min(20, (50 - n.bit_length()) // 2) if mechanisms.source is not None else None
-    levels, slopes, reach = np.zeros(2), np.zeros((2, k)), 1.0
-    names = list(rounds)
-    model: OutcomeModel | None = None
+    shares = list(rounds.values())
+    # of the rounds so far: levels, slopes and the range of the next round's outcome
+    before = np.zeros(2), np.zeros((2, k)), 1.0
+
+    def model(raw: FloatArray, share: float, records: tuple[Release, ...] = ()) -> OutcomeModel:
+        levels, slopes, reach = before
+        shared, sd = arrays.covariates is arrays.design, _entry_sd(mechanisms, name, share, k + 2)
+        kind = mechanisms.kind
+        return OutcomeModel(n, kind, raw, norm, sd, reach, levels, slopes, common, records, shared)
 
     def statistic(released: tuple[FloatArray, ...]) -> FloatArray:
-        nonlocal levels, slopes, reach, model
+        nonlocal before
         if released:
-            share = rounds[names[len(released) - 1]]
-            model = OutcomeModel(
-                n,
-                mechanisms.kind,
-                released[-1],
-                norm,
-                _entry_sd(mechanisms, name, share, k + 2),
-                reach,
-                levels,
-                slopes,
-                common,
-                (),
-            )
-            levels, slopes = model.model()
-            reach = model.residual_range()
+            found = model(released[-1], shares[len(released) - 1])
+            reach = found.residual_range()
+            before = (*found.model(), reach)
             if reach >= 1.0:
                 # residuals would range no less far than the outcome
-                levels, slopes, reach = np.zeros(2), np.zeros((2, k)), 1.0
-        return _moments(z, y, treated, norm, scales, bits, (levels, slopes, reach))
+                before = np.zeros(2), np.zeros((2, k)), 1.0
+        return _moments(z, y, treated, norm, scales, bits, before)
 
     grams = mechanisms.gram_rounds(name, rounds, statistic, rows=n, lattice=-2 * (bits or 0))
-    return OutcomeModel(
-        n,
-        mechanisms.kind,
-        grams.values[-1],
-        norm,
-        _entry_sd(mechanisms, name, rounds[names[-1]], k + 2),
-        reach,
-        levels,
-        slopes,
-        common,
-        grams.records,
-        arrays.covariates is arrays.design,
-    )
+    return model(grams.values[-1], shares[-1], grams.records)
 
 
 def blank_outcome(
@@ -416,8 +412,7 @@ def blank_outcome(
 
     `share` is that of the round; the rest is as for `release_outcome`.
     """
-    if most is not None and n > most:
-        n = math.ceil(n / math.ceil(n / most))
+    n = n if most is None else min(n, most)
     whole, noise = (_entry_sd(mechanisms, name, part, k + 2) for part in (1.0, share))
     norm = _row_norm(k, n / whole)
     levels, slopes = np.zeros(2), np.zeros((2, k))

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from dpstats.ate.kernels.base import Estimand, Kernel, Options, Public, Settings, Shares
+from dpstats.ate.kernels.weights import overlap_of
 from dpstats.calls import check_count
 from dpstats.errors import DPStatsError
 from dpstats.propensity import Objective
 
 __all__ = ["SubsetKernel", "SubsetSettings", "count_option"]
 
-_DEFAULT_OVERLAP = 0.1
 _LINE_RIDGE = 0.01
 
 
@@ -110,7 +110,7 @@ class SubsetKernel(Kernel[SubsetSettings]):
         return self.settings_class.of(
             options,
             propensity=None,
-            overlap=_overlap(options, public),
+            overlap=overlap_of(options, public),
             variances=options.released("variances"),
             subsets=count,
             ridge=self.logit_ridge if private else 0.0,
@@ -157,12 +157,3 @@ def _check_propensity(options: Options) -> None:
         "`propensity` must be a formula, a probability or a column for this method, which fits a "
         f"logit of its own in each subset; got {type(model).__name__}"
     )
-
-
-def _overlap(options: Options, public: Public) -> float:
-    """Return omega: the user's, that of a known probability, or 0.1 (0 at `eps=inf`)."""
-    if options.probability is not None:
-        return min(options.probability, 1.0 - options.probability)
-    if options.overlap is not None:
-        return options.overlap
-    return 0.0 if math.isinf(public.epsilon) else _DEFAULT_OVERLAP

@@ -48,6 +48,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpstats.ate.kernels.weights import arm_weights
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -219,12 +221,12 @@ def contrasts(
     estimand: Estimand,
 ) -> Contrasts:
     """Return the weighted difference of arm means in every subset (all arguments: (K, b))."""
-    weights = _arm_weights(estimand, scores)
+    control, active = arm_weights(scores, estimand)
     effects, variances = np.zeros(len(outcome)), np.zeros(len(outcome))
     filled = np.ones(len(outcome), dtype=bool)
     for sign, members, weight in (
-        (1.0, treated * live, weights[0]),
-        (-1.0, (1.0 - treated) * live, weights[1]),
+        (1.0, treated * live, active),
+        (-1.0, (1.0 - treated) * live, control),
     ):
         # a weight is infinite only where a propensity without bounds (`eps=inf`) reached 0 or 1
         w = np.where((members > 0.0) & np.isfinite(weight), weight, 0.0)
@@ -239,22 +241,6 @@ def contrasts(
         variances += np.where(left > 1e-9, spread / np.maximum(left, 1e-9), np.inf)
     effects = np.clip(np.where(filled, effects, 0.0), -2.0, 2.0)
     return Contrasts(effects, np.where(filled, variances, np.inf))
-
-
-def _arm_weights(estimand: Estimand, e: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the weights of treated and control rows with propensity e."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return _weights(estimand, e)
-
-
-def _weights(estimand: Estimand, e: FloatArray) -> tuple[FloatArray, FloatArray]:
-    if estimand == "ate":
-        return 1.0 / e, 1.0 / (1.0 - e)
-    if estimand == "att":
-        return np.ones_like(e), e / (1.0 - e)
-    if estimand == "atc":
-        return (1.0 - e) / e, np.ones_like(e)
-    return 1.0 - e, e
 
 
 def weight_ratios(settings: Settings) -> tuple[float, float]:

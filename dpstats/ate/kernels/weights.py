@@ -16,30 +16,38 @@ weighting. JASA 113, 390-400. doi:10.1080/01621459.2016.1260466.
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dpstats.ate.kernels.base import RowWeights
 from dpstats.logistic import row_scales
-from dpstats.propensity import FittedPropensity
+from dpstats.propensity import FittedPropensity, Objective
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dpstats.ate.kernels.base import Arrays, Estimand, Settings
+    from dpstats.ate.kernels.base import Arrays, Estimand, Options, Public, Settings
     from dpstats.privacy.noise import FloatArray
-    from dpstats.propensity import Propensity
+    from dpstats.propensity import Propensity, PropensityModel
 
 __all__ = [
+    "arm_weights",
     "clip_propensity",
     "fit_influence",
     "largest_weights",
+    "lighter_penalty",
+    "overlap_of",
     "relative_weights",
     "row_weights",
     "scores_again",
     "weight_slopes",
 ]
+
+_DEFAULT_OVERLAP = 0.1
+_RELATIVE_PENALTY = 0.5
 
 
 def clip_propensity(e: FloatArray, settings: Settings) -> FloatArray:
@@ -52,16 +60,44 @@ def clip_propensity(e: FloatArray, settings: Settings) -> FloatArray:
     return np.clip(e, low, high)
 
 
-def row_weights(e: FloatArray, treated: NDArray[np.bool_], estimand: Estimand) -> FloatArray:
-    """Return the weight of each row."""
+def arm_weights(e: FloatArray, estimand: Estimand) -> tuple[FloatArray, FloatArray]:
+    """Return the weights that a control and a treated row with propensity e have."""
     with np.errstate(divide="ignore", invalid="ignore"):
         if estimand == "ate":
-            return 1.0 / np.where(treated, e, 1.0 - e)
+            return 1.0 / (1.0 - e), 1.0 / e
         if estimand == "att":
-            return np.where(treated, 1.0, e / (1.0 - e))
+            return e / (1.0 - e), np.ones_like(e)
         if estimand == "atc":
-            return np.where(treated, (1.0 - e) / e, 1.0)
-        return np.where(treated, 1.0 - e, e)
+            return np.ones_like(e), (1.0 - e) / e
+        return e, 1.0 - e
+
+
+def row_weights(e: FloatArray, treated: NDArray[np.bool_], estimand: Estimand) -> FloatArray:
+    """Return the weight of each row."""
+    control, active = arm_weights(e, estimand)
+    return np.where(treated, active, control)
+
+
+def overlap_of(options: Options, public: Public, *, clips: bool = True) -> float:
+    """Return omega: that of a known probability, the user's, else 0.1 where weights are clipped.
+
+    Without noise, and where the method need not clip (`clips`), nothing is clipped by default.
+    """
+    if options.probability is not None:
+        return min(options.probability, 1.0 - options.probability)
+    if options.overlap is not None:
+        return options.overlap
+    return _DEFAULT_OVERLAP if clips and math.isfinite(public.epsilon) else 0.0
+
+
+def lighter_penalty(model: PropensityModel | None) -> PropensityModel | None:
+    """Return the model, with half the penalty where the user left it open.
+
+    Weights need propensities that are shrunk less than blocks do (a measured choice).
+    """
+    if isinstance(model, Objective) and model.penalty is model.relative_penalty is None:
+        return replace(model, relative_penalty=_RELATIVE_PENALTY)
+    return model
 
 
 def weight_slopes(e: FloatArray, treated: NDArray[np.bool_], estimand: Estimand) -> FloatArray:
