@@ -354,3 +354,23 @@ def test_noise_grows_with_rows_and_falls_with_epsilon():
             for eps in np.geomspace(1e-3, 1e3, 30)
         ]
         assert all(a > b for a, b in pairwise(scales))
+
+
+@pytest.mark.parametrize(("n", "size"), [(5, 5), (131_073, 131_072), (1_000_003, 131_072), (40, 7)])
+@pytest.mark.parametrize("seed", [None, 1, 2])
+def test_a_sample_has_one_position_of_each_stretch(n, size, seed) -> None:
+    source = None if seed is None else SeededSource(seed)
+    found = Mechanisms(source, "laplace", {}).sample("moments", n, size)
+    edges = np.arange(size + 1) * n // size
+    assert found.shape == (size,)
+    assert (found >= edges[:-1]).all()
+    assert (found < edges[1:]).all()
+
+
+def test_a_sample_has_no_rhythm() -> None:
+    """A file whose rows take turns: shares of a random sample are off by 5 sd at most."""
+    found = Mechanisms(SeededSource(4), "laplace", {}).sample("moments", 1_000_003, 131_072)
+    for turns in (2, 3, 7):
+        share = float(np.mean(found % turns == 0))
+        sd = np.sqrt(1 / turns * (1 - 1 / turns) / 131_072)
+        assert abs(share - 1 / turns) < 5 * sd
