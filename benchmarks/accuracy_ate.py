@@ -3,21 +3,27 @@
     python benchmarks/accuracy_ate.py --set table [--trials 2000] [--jobs 2] [--out DIR]
     python benchmarks/accuracy_ate.py --set coverage [--trials 400] ...
     python benchmarks/accuracy_ate.py --set sets [--trials 200] ...
+    python benchmarks/accuracy_ate.py --set baseline [--trials 500] ...
+    python benchmarks/accuracy_ate.py --set real [--trials 200] ...
 
 Root mean squared error with its standard error, bias and median absolute error, with the public
 bounds of the processes. "table": the cells of the published comparison, the default beside one
 block. "coverage": every method on every process it is meant for, with the coverage of the 95 %
 interval and its median width in units of 2 x 1.96 standard deviations of the estimates; cells with
 coverage between 88 and 93.5 % are run again with five times the trials. "sets": the covariate sets
-of `processes.py`. A finished cell is appended to its CSV at once, so an interrupted run goes on
-where it stopped. Trial t of a cell draws data from [2026, n, t] and noise from [2027, n, t].
+of `processes.py`. "baseline": the default beside one block on every process, where n eps goes from
+250 to 30,000. "real": NSW and NHEFS, errors against the ordinary estimate of each file (weighting,
+without noise), n as it is. A finished cell is appended to its CSV at once, so an interrupted run
+goes on where it stopped. Trial t of a cell draws data from [2026, n, t] and noise from
+[2027, n, t].
 """
 
 from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -25,6 +31,7 @@ from cells import arguments, errors_of, rows_of, run
 from processes import PROCESSES, draw
 
 import dpstats as dp
+from dpstats.datasets import Dataset, load_nhefs, load_nsw
 
 TABLE = [
     ("well_specified", n, eps) for n in (1000, 5000, 10000, 25000) for eps in (0.25, 1.0, 3.0)
@@ -47,7 +54,14 @@ MEANT = {
     "binary": ("binary",),
     "diff_means": ("randomised",),
 }
+# the experiment, the same treated men with survey controls, and smokers who quit
+FILES: dict[str, Callable[[], Dataset]] = {
+    "nsw": lambda: load_nsw("nsw"),
+    "nsw-cps3": lambda: load_nsw("cps3"),
+    "nhefs": load_nhefs,
+}
 FIELDS = ("process", "n", "eps", "method", "trials", "rmse", "rmse_se", "bias", "mae")
+REAL = (*FIELDS, "ordinary", "means")
 COVERED = (*FIELDS, "coverage", "width")
 KEY = ("process", "n", "eps", "method")
 
@@ -85,6 +99,43 @@ def accuracy(
     yield {**cell, **errors_of(errors)}
 
 
+@cache
+def ordinary(name: str, method: str) -> float:
+    """Return the estimate of a real file without noise."""
+    file = FILES[name]()
+    result = dp.dp_ate(
+        file.formula,
+        file.treat,
+        file.data,
+        float("inf"),
+        bounds=file.bounds,
+        levels=file.levels,
+        method=method,
+    )
+    return float(result.released.estimate("ate"))
+
+
+def real(process: str, n: int, eps: float, method: str, trials: int) -> Iterator[dict[str, Any]]:
+    warnings.simplefilter("ignore")
+    file, errors = FILES[process](), np.zeros(trials)
+    reference = ordinary(process, "nipw")
+    for t in range(trials):
+        result = dp.dp_ate(
+            file.formula,
+            file.treat,
+            file.data,
+            eps,
+            bounds=file.bounds,
+            levels=file.levels,
+            method=method,
+            rng=[2027, n, t],
+        )
+        errors[t] = result.released.estimate("ate") - reference
+    cell = {"process": process, "n": n, "eps": eps, "method": method, "trials": trials}
+    figures = {"ordinary": f"{reference:.4f}", "means": f"{ordinary(process, 'diff_means'):.4f}"}
+    yield {**cell, **errors_of(errors), **figures}
+
+
 def coverage(
     process: str, n: int, eps: float, method: str, trials: int
 ) -> Iterator[dict[str, Any]]:
@@ -100,7 +151,9 @@ def coverage(
 
 def main() -> None:
     parser = arguments((__doc__ or "").splitlines()[0], 400)
-    parser.add_argument("--set", choices=("table", "coverage", "sets"), default="table")
+    parser.add_argument(
+        "--set", choices=("table", "coverage", "sets", "baseline", "real"), default="table"
+    )
     parser.add_argument("--only", nargs="*", help="methods")
     options = parser.parse_args()
     fields, work, name = FIELDS, accuracy, "accuracy_ate.csv"
@@ -111,6 +164,17 @@ def main() -> None:
         methods = ("blocking", "regression", "aipw", "diff_means")
         cells = [(*cell, method) for cell in sizes for method in methods]
         name = "accuracy_sets.csv"
+    elif options.set == "baseline":
+        sizes = itertools.product(EVERY, (1000, 2500, 10000), (0.25, 0.5, 1.0, 3.0))
+        cells = [(*cell, method) for cell in sizes for method in ("blocking", "diff_means")]
+        name = "accuracy_baseline.csv"
+    elif options.set == "real":
+        fields, work, name = REAL, real, "accuracy_real.csv"
+        methods = ("blocking", "regression", "aipw", "nipw", "diff_means")
+        cells = [
+            (file, len(FILES[file]().data), eps, method)
+            for file, eps, method in itertools.product(FILES, (0.5, 1.0, 3.0, 10.0), methods)
+        ]
     else:
         fields, work, name = COVERED, coverage, "coverage_ate.csv"
         cells = [

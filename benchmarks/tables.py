@@ -1,6 +1,6 @@
 """Tables of the documentation from the CSVs of the studies, as Markdown.
 
-python benchmarks/tables.py accuracy | coverage | sets
+python benchmarks/tables.py accuracy | coverage | sets | baseline | real
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import itertools
 from pathlib import Path
 
 from cells import rows_of
+from processes import draw
 
 RESULTS = Path("benchmarks/results")
 # smallest entries of the published figures (code as shipped, not private) and of a private sketch
@@ -91,12 +92,59 @@ def sets() -> list[str]:
     return lines
 
 
+def baseline() -> list[str]:
+    """The default over one block, by process and n eps."""
+    rows = rows_of(RESULTS / "accuracy_baseline.csv") + [
+        row for row in rows_of(RESULTS / NAMES[2]) if row["method"] in ("blocking", "diff_means")
+    ]
+    found = {(r["process"], r["n"], r["eps"], r["method"]): r for r in rows}
+    sizes = [("1000", e) for e in ("1.0", "3.0")] + [("2500", e) for e in ("0.5", "1.0", "3.0")]
+    sizes += [("10000", e) for e in ("0.25", "0.5", "1.0", "3.0")]
+    lines = [
+        line(["process", "bias of one block / C", *(f"{n}, {eps}" for n, eps in sizes)]),
+        "|---" * (2 + len(sizes)) + "|",
+    ]
+    for process in dict.fromkeys(r["process"] for r in rows):
+        shown = []
+        for size in sizes:
+            own, block = (found.get((process, *size, m)) for m in ("blocking", "diff_means"))
+            both = own is not None and block is not None
+            shown.append(f"{float(own['rmse']) / float(block['rmse']):.2f}" if both else "")
+        low, high = draw(process, 10, [1]).bounds["y"]
+        bias = abs(float(found[process, "10000", "3.0", "diff_means"]["bias"]))
+        lines.append(line([process, number(f"{2.0 * bias / (high - low):.3f}"), *shown]))
+    return lines
+
+
+def real() -> list[str]:
+    rows = rows_of(RESULTS / "accuracy_real.csv")
+    methods = list(dict.fromkeys(r["method"] for r in rows))
+    found = {(r["process"], r["eps"], r["method"]): r for r in rows}
+    head = ["file", "n", "ordinary: weighting, means", "eps", "n eps", *methods]
+    lines = [line(head), "|---" * len(head) + "|"]
+    for process, n, eps in dict.fromkeys((r["process"], r["n"], r["eps"]) for r in rows):
+        first = found[process, eps, methods[0]]
+        ordinary = f"{number(first['ordinary'])}, {number(first['means'])}"
+        figures = [
+            f"{number(found[process, eps, m]['rmse'])} ({number(found[process, eps, m]['bias'])})"
+            for m in methods
+        ]
+        lines.append(line([process, n, ordinary, eps, f"{int(n) * float(eps):,.0f}", *figures]))
+    return lines
+
+
 NAMES = ("accuracy_ate.csv", "coverage_ate.csv", "accuracy_sets.csv")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    makers = {"accuracy": accuracy, "coverage": coverage, "sets": sets}
+    makers = {
+        "accuracy": accuracy,
+        "coverage": coverage,
+        "sets": sets,
+        "baseline": baseline,
+        "real": real,
+    }
     parser.add_argument("table", choices=makers)
     print("\n".join(makers[parser.parse_args().table]()))
 

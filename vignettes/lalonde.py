@@ -261,8 +261,9 @@ Markdown(
 # penalty that comes with it holds adjusted estimates near the raw difference, which happens to be
 # right in this file (see below).
 #
-# Note `blocking` and `diff_means` in the experiment at eps = 3: the default buys a propensity, and
-# in an experiment there is nothing to adjust for. Where treatment was randomised, say so.
+# `blocking` equals `diff_means` in the experiment: for eight covariates and so few rows the rule
+# leaves one block at all three budgets. Where treatment was randomised, say so (`propensity=`, or
+# `method="diff_means"`): with more rows the default buys a propensity, for nothing.
 #
 # ### A short interval can be the worst
 #
@@ -335,8 +336,8 @@ forest = dp.compare(
 fig, ax = forest.plot()
 
 # %% [markdown]
-# And by comparison group and budget, with the default method. In the two small files at eps = 1
-# that is a difference in means. PSID1 has enough rows for blocks of a noisy propensity, and pays
+# And by comparison group and budget, with the default method. In the two small files that is a
+# difference in means. PSID1 has enough rows for blocks of a noisy propensity, and pays
 # for them: its intervals are the longest although it is the largest file.
 
 # %%

@@ -32,6 +32,7 @@ class _Example:
     question: str
     unit: str
     dataset: Dataset
+    formula: str = ""
 
 
 def run(eps: float, output: str) -> None:
@@ -67,7 +68,12 @@ def _examples() -> list[_Example]:
         ),
         _Example("NSW, PSID3 controls", training, "10,000 dollars", load_nsw(controls="psid3")),
         _Example(
-            "NHEFS", "What does quitting smoking do to weight (1971 to 1982)?", "kg", load_nhefs()
+            "NHEFS",
+            "What does quitting smoking do to weight (1971 to 1982)?",
+            "kg",
+            load_nhefs(),
+            # the 18 columns of the usual formula are too many for this budget
+            "wt82_71 ~ age + sex + race + smokeintensity + smokeyrs + wt71",
         ),
     ]
 
@@ -76,7 +82,7 @@ def _estimates(example: _Example, eps: float) -> tuple[ATEResults, ATEResults]:
     from dpstats.ate.model import dp_ate
 
     data = example.dataset
-    formula, treat = str(data.formula), str(data.treat)
+    formula, treat = example.formula or str(data.formula), str(data.treat)
 
     def run(budget: float) -> ATEResults:
         return dp_ate(

@@ -51,6 +51,9 @@ _COUNTS = 0.2
 _MOMENTS = 0.35
 _ENOUGH_ROWS = 2**17
 _ADJUST_FROM = 5000.0
+# n eps from which on blocks pay for up to four columns; a propensity of more is noisier and takes
+# more of the budget (measured, also on real files)
+_BLOCKS_FROM = 1000.0
 # without noise residuals are not clipped; in units of C
 _WIDEST_RESIDUAL = 2.0
 # that of the published rule at eps = 10; memory and time grow with them
@@ -289,14 +292,15 @@ class DiffMeans(Blocking):
 
 
 def default_blocks(public: Public) -> int:
-    """Return the default number of blocks, from n eps (a measured rule).
+    """Return the default number of blocks, from n eps and k columns (a measured rule).
 
-    One block below n eps = 1000, two below 2000, then (n eps)^(1/3) / 5 and at least four.
+    One block below n eps = 1000 max(1, k/4), two below 2000, then (n eps)^(1/3) / 5 and at least
+    four.
     """
     if math.isinf(public.epsilon):
         return exact_blocks(public.n)
     size = public.n * public.epsilon
-    if size < 1000.0:
+    if size < _BLOCKS_FROM * max(1.0, public.columns / 4.0):
         return 1
     return 2 if size < 2000.0 else max(4, math.floor(size ** (1.0 / 3.0) / 5.0 + 0.5))
 

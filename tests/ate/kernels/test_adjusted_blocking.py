@@ -328,3 +328,41 @@ def test_without_room_for_residuals_blocks_hold_outcomes(trial) -> None:
     assert found.released.model is None
     assert found.released.half_width == found.released.reach
     assert "range of residuals" not in found.summary(diagnostics=True).as_text()
+
+
+@pytest.mark.parametrize(
+    ("columns", "size", "blocks"),
+    [
+        *((columns, size, 1) for columns in (1, 4) for size in (250, 999)),
+        *((columns, 1000, 2) for columns in (1, 4)),
+        *((columns, 1999, 2) for columns in (1, 4, 7)),
+        *((columns, 2000, 4) for columns in (1, 4, 8)),
+        (6, 1499, 1),
+        (6, 1500, 2),
+        (8, 1999, 1),
+        (18, 4499, 1),
+        (18, 4500, 4),
+        (4, 30_000, 6),
+        (20, 30_000, 6),
+    ],
+)
+def test_the_number_of_blocks_is_a_rule_on_public_quantities(
+    columns: int, size: int, blocks: int
+) -> None:
+    rng = np.random.default_rng(0)
+    n = 100
+    named = [f"x{j}" for j in range(columns)]
+    frame = pd.DataFrame(rng.uniform(size=(n, columns)), columns=named)
+    frame = frame.assign(y=rng.uniform(size=n), w=np.arange(n) % 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = dp.dp_ate(
+            "y ~ " + " + ".join(named),
+            "w",
+            frame,
+            size / n,
+            bounds=dict.fromkeys([*named, "y"], (0.0, 1.0)),
+            adjust=False,
+            rng=1,
+        )
+    assert len(found.blocks) == blocks
