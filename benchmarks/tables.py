@@ -82,11 +82,12 @@ def coverage() -> list[str]:
 
 
 def sets() -> list[str]:
+    """Every method at eps = 1."""
     rows = rows_of(RESULTS / NAMES[2])
     methods = list(dict.fromkeys(r["method"] for r in rows))
     found = {(r["process"], r["n"], r["eps"], r["method"]): r for r in rows}
     lines = [line(["process", "n", "eps", *methods]), "|---" * (3 + len(methods)) + "|"]
-    for cell in dict.fromkeys((r["process"], r["n"], r["eps"]) for r in rows):
+    for cell in dict.fromkeys((r["process"], r["n"], r["eps"]) for r in rows if r["eps"] == "1.0"):
         own = [found.get((*cell, method)) for method in methods]
         lines.append(line([*cell, *(number(row["rmse"]) if row else "" for row in own)]))
     return lines
