@@ -88,7 +88,7 @@ def check_spent(epsilon: float, delta: float, records: Sequence[Release]) -> Non
 
 
 def warn_budget(
-    epsilon: float, delta: float, n: int, *, seeded: bool, whose: str = "row", stacklevel: int = 4
+    epsilon: float, delta: float, n: int, *, seeded: bool, whose: str = "row", stacklevel: int = 5
 ) -> None:
     """Warn of a seed, a large `eps` and a large `delta`, from public quantities."""
     if seeded:
@@ -107,11 +107,11 @@ def warn_budget(
         )
 
 
-def warn_privacy(text: str, stacklevel: int = 4) -> None:
+def warn_privacy(text: str, stacklevel: int = 5) -> None:
     """Warn that something weakens the guarantee."""
     warnings.warn(text, PrivacyWarning, stacklevel=stacklevel)
 
 
-def warn_utility(text: str, stacklevel: int = 4) -> None:
+def warn_utility(text: str, stacklevel: int = 5) -> None:
     """Warn that the noise swamps the answer."""
     warnings.warn(text, UtilityWarning, stacklevel=stacklevel)

@@ -433,7 +433,7 @@ REFUSED = {
     "y ~ I({'a': x})": "dictionary",
     "y ~ I(x @ z)": "MatMult",
     "y ~ I(x << 2)": "LShift",
-    "y ~ I(x ^ z)": "BitXor",
+    "y ~ I(x ^ z)": "for ^ write **",
     "y ~ I(x & z)": "comparisons",
     "y ~ I((x > 1) & z)": "comparisons",
     "y ~ I((x > 1) & 1)": "comparisons",
@@ -461,9 +461,9 @@ REFUSED = {
     "y ~ I(9**9**9**9 + x)": "overflows",
     # names
     "y ~ xx": "`xx` is not a column",
-    "y ~ X": "Near: `x`",
+    "y ~ X": "near matches: 'x'",
     "y ~ x + odd": "`odd` is not a column",
-    "y ~ Q('odd nam')": "Near: `odd name`",
+    "y ~ Q('odd nam')": "near matches: 'odd name'",
     "q ~ x": "`q` is not a column",
     "y ~ a.b": 'Q("a.b")',
     "y ~ True": "no column",
@@ -599,7 +599,9 @@ def test_the_calling_scope_never_resolves(monkeypatch):
 
 def test_near_names_of_columns():
     kinds = {"y": NUMERIC, "education": NUMERIC, "earnings": NUMERIC, 3: NUMERIC, None: NUMERIC}
-    with pytest.raises(FormulaError, match=r"`eductaion` is not a column\. Near: `education`"):
+    with pytest.raises(
+        FormulaError, match=r"`eductaion` is not a column \(near matches: 'education'\)"
+    ):
         parse_formula("y ~ eductaion", kinds)
 
 
@@ -629,6 +631,38 @@ def test_cache_distinguishes_schemas():
     assert parse_formula("y ~ g", plain) is parse_formula("y ~ g", plain | {"other": BOOL})
     with pytest.raises(FormulaError, match="hashable"):
         parse_formula("y ~ g", {"y": NUMERIC, "g": ColumnKind("categorical", ([1], [2]))})
+
+
+@pytest.mark.parametrize(
+    ("formula", "wanted"),
+    [
+        ("y ~ `years of schooling`", 'Q("years of schooling")'),
+        ("y ~ x + `odd name`**2", 'Q("odd name")'),
+        ('y ~ `a "b" c`', r'Q("a \"b\" c")'),
+        ("y ~ `x`", "write x without backticks"),
+        ("y ~ `class`", 'Q("class")'),
+        ("y ~ x^2", "I(x ** 2)"),
+        ("y ~ (x + z)^2", "(a + b) ** 2"),
+        ("y ~ x#z", "a:b"),
+        ("y ~ .", "name each"),
+        ("y ~ factor(g)", "`levels`"),
+        ("y ~ i.g", "write g, with its levels"),
+        ("y ~ c.x", "write x."),
+        ("y ~ poly(x, 2)", "I(x ** 2)"),
+        ("y ~ ln(x)", "np.log"),
+        ("y ~ ifelse(x > 1, 1, 0)", "np.where"),
+    ],
+)
+def test_signs_of_other_languages(formula, wanted):
+    with pytest.raises(FormulaError) as caught:
+        parse_formula(formula, KINDS)
+    assert wanted in str(caught.value)
+
+
+def test_what_a_hint_says_can_be_written():
+    kinds = {"y": NUMERIC, 'a "b" c': NUMERIC, "class": NUMERIC, "x": NUMERIC, "g": BOOL}
+    formula = r'y ~ Q("a \"b\" c") + Q("class") + I(x ** 2) + (x + g) ** 2 + np.log(1 + abs(x))'
+    assert parse_formula(formula, kinds).columns == ("y", 'a "b" c', "class", "x", "g")
 
 
 # --- warnings -----------------------------------------------------------------------------------

@@ -8,12 +8,21 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
-from dpstats.ate.balance import balance_share, check_balanced, release_balance, set_aside
+from dpstats.ate.balance import RELEASE as BALANCE
+from dpstats.ate.balance import (
+    balance_share,
+    check_balanced,
+    check_share,
+    release_balance,
+    set_aside,
+)
 from dpstats.ate.costs import release_costs
 from dpstats.ate.data import arrays_from, read_columns, read_schema
+from dpstats.ate.exact import check_estimate, check_rows, observed
 from dpstats.ate.kernels import KERNELS
 from dpstats.ate.kernels.base import Options, Public
 from dpstats.ate.options import check_options
+from dpstats.ate.outside import OUTSIDE, check_countable, release_outside
 from dpstats.ate.propensity_spec import PropensitySpec, propensity_words, read_propensity
 from dpstats.ate.results import ATEResults, Facts
 from dpstats.calls import (
@@ -27,6 +36,7 @@ from dpstats.calls import (
     warn_utility,
 )
 from dpstats.errors import BoundsError, DPStatsError, FormulaError
+from dpstats.hints import ATE_NAMES, with_hints
 from dpstats.privacy.accounting import (
     Cost,
     PrivacyRecord,
@@ -59,11 +69,10 @@ __all__ = ["dp_ate"]
 _SIMULATION_SEED = 20261130
 # a bin rarely holds more than a few per cent of the rows beyond the quantiles that matter
 _ROWS_PER_THRESHOLD = 10.0
-# standard errors in units of C that no estimate of an effect within 2C can have
-_ABSURD = 20.0
 _WIDEST: Interval = (-(2.0**60), 2.0**60)
 
 
+@with_hints(ATE_NAMES)
 def dp_ate(
     formula: str,
     treat: str,
@@ -82,6 +91,7 @@ def dp_ate(
     blocks: int | Literal["published"] | None = None,
     min_count: float | None = None,
     balance: float | None = None,
+    check_bounds: float | None = None,
     split: Mapping[str, float] | Literal["published"] | None = None,
     missing: Literal["raise", "drop"] = "raise",
     rows_per_person: int = 1,
@@ -135,6 +145,11 @@ def dp_ate(
         Share of the budget spent on the balance of the covariates before and after the adjustment
         (`ATEResults.balance`), for the methods that weigh or block rows; the other releases share
         the rest. By default nothing. Costs no budget at `eps=inf`.
+    check_bounds : float, optional
+        Share of the budget spent on the number of rows with a value in use outside its bounds
+        (stated, or found privately) or levels: those that clipping changes (`ATEResults.outside`,
+        the diagnostics and the notes of the summary). A small share does, since one row counts
+        once: the noise is about 1.4 / (share eps) rows. Bounds of terms are not looked at.
     split : dict of str to float, or "published", optional
         Share of the budget of each release; by default a measured rule.
     missing : {"raise", "drop"}
@@ -207,6 +222,7 @@ def dp_ate(
         estimand,
         overlap,
         {"blocks": blocks, "min_count": min_count, "balance": balance},
+        check_bounds,
         method_options,
         split,
         missing,
@@ -233,11 +249,11 @@ def dp_ate(
         raise DPStatsError(f"`data` must have at least 2 rows; got {n_rows}")
     # whatever the caller's numpy settings are, a row must not show by a floating-point warning
     with np.errstate(all="ignore"):
-        columns = read_columns(data, schema, missing=missing)
+        columns = read_columns(data, schema, missing=missing, strange=call.check_bounds > 0.0)
     if columns.n < 2:
         raise DPStatsError("`data` must have at least 2 complete rows")
     if not call.private:
-        _check_exact(columns, schema)
+        check_rows(columns, schema)
     plan = _plan(call, spec, schema, columns)
     complete = missing == "drop"
     _warn_public(call, columns.n, complete)
@@ -269,6 +285,7 @@ class _Call:
     split: Mapping[str, float] | Literal["published"] | None
     rows_per_person: int
     source: NoiseSource | None
+    check_bounds: float
 
     @property
     def balance(self) -> float:
@@ -302,6 +319,7 @@ def _check_call(
     estimand: str,
     overlap: float | None,
     shared: Mapping[str, Any],
+    check_bounds: float | None,
     method_options: Mapping[str, Any],
     split: Any,
     missing: str,
@@ -321,6 +339,12 @@ def _check_call(
     choice("missing", missing, {"raise": 0, "drop": 0})
     check_number("overlap", overlap, 1e-6, 0.5, "a number in (0.000001, 0.5)")
     options = check_options(kernel, shared, method_options)
+    outside = check_share("check_bounds", check_bounds)
+    if outside + balance_share(options) >= 1.0:
+        raise DPStatsError(
+            "`balance` and `check_bounds` must leave a share of the budget for the estimate; got "
+            f"{balance_share(options):g} and {outside:g}"
+        )
     check_count("rows_per_person", rows_per_person, "a positive integer")
     if math.isinf(epsilon) and split is not None:
         raise DPStatsError("`split` has no meaning at `eps` = inf: nothing is spent")
@@ -339,6 +363,7 @@ def _check_call(
         split,
         int(rows_per_person),
         None if math.isinf(epsilon) else source,
+        outside,
     )
 
 
@@ -347,7 +372,7 @@ def _plan(call: _Call, spec: PropensitySpec, schema: Schema, columns: Columns) -
     roles = schema.roles
     # validates the formula against the public bounds before anything is spent
     searched = dict.fromkeys(schema.unbounded, _WIDEST)
-    bounds = {**(searched if call.private else _observed(columns, schema)), **schema.bounds}
+    bounds = {**(searched if call.private else observed(columns, schema)), **schema.bounds}
     design: tuple[str, ...] = ()
     covariates: tuple[str, ...] = ()
     try:
@@ -387,6 +412,8 @@ def _plan(call: _Call, spec: PropensitySpec, schema: Schema, columns: Columns) -
         schema = schema.without("propensity")
     if roles.covariates is not None and not (call.kernel.models_outcome or settings.models_outcome):
         schema = schema.without("covariates")
+    if call.check_bounds:
+        check_countable(schema, private=call.private)
     costs = _costs(call, settings, public, schema) if call.private else {}
     return _Plan(schema, settings, costs, schema.bounds)
 
@@ -403,7 +430,8 @@ def _check_width(name: str, interval: Interval) -> None:
 def _costs(call: _Call, settings: Settings, public: Public, schema: Schema) -> dict[str, Cost]:
     searched = len(schema.unbounded)
     gaussian = call.noise == "gaussian"
-    public, own = set_aside(public, call.balance, gaussian)
+    beside = {BALANCE: call.balance, OUTSIDE: call.check_bounds}
+    public, own = set_aside(public, beside, gaussian)
     costs = release_costs(
         call.kernel,
         settings,
@@ -442,14 +470,14 @@ def _estimate(
         searched = {name: columns.cells[name] for name in schema.unbounded}
         found, records = private_bounds(searched, mechanisms)
     else:
-        found = _observed(columns, schema)
+        found = observed(columns, schema)
     known_overlap = settings.overlap if spec.column is not None else None
     arrays, outcome = arrays_from(
         columns, schema, {**found, **plan.bounds}, known_overlap, exact=not call.private
     )
     released = call.kernel.run(arrays, settings, mechanisms)
     if not call.private:
-        _check_estimate(released, call.estimand, arrays.half_width)
+        check_estimate(released, call.estimand, arrays.half_width)
     records += released.records
     balance = None
     if call.balance:
@@ -458,6 +486,10 @@ def _estimate(
             {**found, **plan.bounds}, schema.terms
         )
         balance, more = release_balance(arrays, design, weights, mechanisms)
+        records += more
+    outside = None
+    if call.check_bounds:
+        outside, more = release_outside(columns, schema, {**found, **plan.bounds}, mechanisms)
         records += more
     check_spent(call.epsilon, call.delta, records)
     _warn_noise(call, released, arrays.half_width)
@@ -485,60 +517,7 @@ def _estimate(
         call.seeded,
         records,
     )
-    return ATEResults(facts, released, privacy, balance)
-
-
-def _observed(columns: Columns, schema: Schema) -> dict[str, Interval]:
-    """Return the range of each column: at `eps=inf` nothing is clipped unless bounds are given."""
-    found = {}
-    for name, kind in schema.kinds.items():
-        if kind.kind == "numeric":
-            low, high = float(columns.cells[name].min()), float(columns.cells[name].max())
-            # a constant column gets some width, since intervals need it
-            margin = 0.0 if low < high else max(0.5, abs(low) * 2.0**-10)
-            found[name] = (low - margin, high + margin)
-    return found
-
-
-def _check_exact(columns: Columns, schema: Schema) -> None:
-    """At `eps=inf` only: refuse rows from which the ordinary estimator cannot be computed."""
-    treated = int(columns.treated.sum())
-    if min(treated, columns.n - treated) < 2:
-        raise DPStatsError(
-            f"`treat` must have at least two treated and two control rows at `eps` = inf; "
-            f"{schema.roles.treat!r} has not"
-        )
-    unbounded = [
-        name
-        for name, values in columns.cells.items()
-        if name not in schema.bounds and not np.isfinite(values).all()
-    ]
-    if unbounded:
-        names = ", ".join(f"{name!r}" for name in unbounded)
-        raise DPStatsError(
-            f"`data` must be finite at `eps` = inf where no `bounds` clip it; {names} is not"
-        )
-
-
-def _check_estimate(released: Released, estimand: Estimand, half_width: float) -> None:
-    """At `eps=inf` only: refuse an estimate that does not exist, warn of one that says nothing."""
-    cells = getattr(released, "blocks", None)
-    if cells is not None and not cells(estimand, np.random.default_rng(0))["kept"].any():
-        raise DPStatsError(
-            "`blocks` must leave a block with treated and control rows at `eps` = inf: there is no "
-            "overlap; ask for fewer blocks"
-        )
-    if not math.isfinite(released.estimate(estimand)):
-        raise DPStatsError(
-            "`propensity` must lie inside (0, 1) in every row at `eps` = inf: pass `overlap` to "
-            "clip it"
-        )
-    if not released.standard_error(estimand) < _ABSURD * half_width:
-        warn_utility(
-            "weights without bounds make the standard error larger than any effect: pass "
-            "`overlap` to clip propensities, as finite `eps` does by default",
-            stacklevel=5,
-        )
+    return ATEResults(facts, released, privacy, balance, outside)
 
 
 def _warn_public(call: _Call, n: int, complete: bool) -> None:
@@ -556,7 +535,7 @@ def _warn_noise(call: _Call, released: Released, half_width: float) -> None:
         warn_utility(
             "the privacy noise swamps the answer: it alone makes an interval about as wide as the "
             "range of the outcome; more rows, a larger `eps` or tighter `bounds` would help",
-            stacklevel=5,
+            stacklevel=6,
         )
 
 

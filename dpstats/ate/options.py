@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING, Any
 
 from dpstats.ate.kernels import KERNELS
 from dpstats.errors import DPStatsError
+from dpstats.hints import ATE_NAMES, argument_hint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 __all__ = ["check_options"]
 
 _ARGUMENTS = (
+    *("formula", "treat", "data", "eps"),
     *("delta", "method", "noise", "estimand", "bounds", "levels", "treated", "propensity"),
-    *("overlap", "blocks", "min_count", "balance", "split", "missing", "rows_per_person"),
+    *("overlap", "blocks", "min_count", "balance", "check_bounds", "split"),
+    *("missing", "rows_per_person"),
     *("ledger", "rng"),
 )
 
@@ -44,12 +46,11 @@ def check_options(
     for name, value in own.items():
         if name in kernel.method_options or (value is None and name in known):
             continue
-        near = difflib.get_close_matches(name, [*kernel.method_options, *_ARGUMENTS], 3)
-        hint = f" (near matches: {', '.join(near)})" if near else ""
+        hint = argument_hint(name, [*kernel.method_options, *_ARGUMENTS], ATE_NAMES)
         takes = ", ".join(kernel.method_options) or "none"
         raise DPStatsError(
             f"`{name}` must be an argument of dp_ate or an option of method {kernel.name!r} "
-            f"({takes}); got {name!r}{hint}"
+            f"({takes}); got {name!r}{hint and f' ({hint})'}"
         )
     given = {name: value for name, value in {**shared, **own}.items() if value is not None}
     checked = {name: known[name](value) for name, value in given.items()}

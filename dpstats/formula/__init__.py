@@ -11,6 +11,6 @@ from __future__ import annotations
 from dpstats.formula.design import Design, Formula
 from dpstats.formula.intervals import Interval
 from dpstats.formula.nodes import ColumnKind
-from dpstats.formula.syntax import parse_formula
+from dpstats.formula.syntax import formula_words, parse_formula
 
-__all__ = ["ColumnKind", "Design", "Formula", "Interval", "parse_formula"]
+__all__ = ["ColumnKind", "Design", "Formula", "Interval", "formula_words", "parse_formula"]

@@ -33,7 +33,10 @@ from dpstats.formula.nodes import (
     Operation,
 )
 
-__all__ = ["UnknownColumnError", "column_names", "compile_expression"]
+__all__ = ["POWERS", "UnknownColumnError", "column_names", "compile_expression"]
+
+#: What to write for ``^``.
+POWERS = "for ^ write **: I(x ** 2) is a square, (a + b) ** 2 are terms and their interactions"
 
 #: Deeper nesting is refused so that no recursion can run out of stack.
 MAX_DEPTH = 60
@@ -87,6 +90,16 @@ _AGGREGATES = frozenset(
         "digitize",
     }
 )
+#: What to write for the functions of other languages.
+_ELSEWHERE = {
+    "factor": "write the column itself, with its levels in the argument `levels`",
+    "i": "write the column itself, with its levels in the argument `levels`",
+    "poly": "write x + I(x ** 2)",
+    "ln": "write np.log",
+    "ifelse": "write np.where",
+    "pmin": "write np.minimum",
+    "pmax": "write np.maximum",
+}
 _CONSTRUCTS: dict[type[ast.AST], str] = {
     ast.Lambda: "a lambda",
     ast.ListComp: "a comprehension",
@@ -145,6 +158,8 @@ def compile_expression(code: str, kinds: Mapping[str, ColumnKind]) -> Expression
         tree = ast.parse(code, mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         rule = 'it is not a Python expression (an odd name is written Q("name"))'
+        if code.strip() == ".":
+            rule = "no sign stands for all columns; name each"
         raise _refusal(code, rule) from None
     expression = _Compiler(kinds, code).factor(tree)
     if next(expression.node.leaves(), None) is None:
@@ -251,6 +266,9 @@ class _Compiler:
         if _is_numpy(tree.value) and tree.attr in CONSTANTS:
             return Node("numeric", text, value=CONSTANTS[tree.attr])
         hint = f'; for the column of that name write Q("{text}")' if text in self.kinds else ""
+        if not hint and isinstance(tree.value, ast.Name) and tree.value.id in ("c", "i"):
+            hint = f"; for Stata's {text} write {tree.attr}"
+            hint += ", with its levels in the argument `levels`" * (tree.value.id == "i")
         raise _refusal(text, f"attributes are not allowed in a formula{hint}")
 
     def operation(self, operation: Operation, text: str, *args: Node) -> Node:
@@ -276,6 +294,8 @@ class _Compiler:
                     text, "& and | join comparisons; put parentheses around each, (a > 1) & (b < 2)"
                 )
             return self.operation(LOGIC[type(tree.op)], text, left, right)
+        if isinstance(tree.op, ast.BitXor):
+            raise _refusal(text, POWERS)
         if type(tree.op) not in ARITHMETIC:
             raise _refusal(text, f"the operator {type(tree.op).__name__} is not allowed")
         if both_bool and isinstance(tree.op, (ast.Add, ast.Sub)):
@@ -510,5 +530,7 @@ def _why_no_call(tree: ast.Call) -> str:
         return "a coding stands inside C(g, ...); Treatment and Sum are allowed"
     if bare in FUNCTIONS:
         return f"write np.{bare}"
+    if bare in _ELSEWHERE:
+        return f"in its place {_ELSEWHERE[bare]}"
     allowed = ", ".join(sorted(FUNCTIONS))
     return f"`{called}` is not an allowed function; these are, after `np.`: {allowed}"

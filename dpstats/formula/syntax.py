@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
+import json
+import keyword
+import re
 import tokenize
 import warnings
 from collections.abc import Mapping
@@ -15,11 +17,17 @@ from patsy.desc import INTERCEPT, Evaluator
 from patsy.parse_formula import parse_formula as parse_tree
 
 from dpstats.errors import FormulaError
-from dpstats.formula.compiler import UnknownColumnError, column_names, compile_expression
+from dpstats.formula.compiler import (
+    POWERS,
+    UnknownColumnError,
+    column_names,
+    compile_expression,
+)
 from dpstats.formula.design import Factor, Formula, build_formula
 from dpstats.formula.nodes import ColumnKind
+from dpstats.hints import column_hint
 
-__all__ = ["parse_formula"]
+__all__ = ["formula_words", "parse_formula"]
 
 
 # patsy guards some of its parser by assertions only.
@@ -93,11 +101,7 @@ def parse_formula(
     dpstats.errors.FormulaError: `formula` holds `center(x)`, which is refused: the transform \
 `center` is computed from all rows of the private data.
     """
-    if not isinstance(formula, str):
-        raise FormulaError(
-            f'`formula` must be a string such as "y ~ x1 + x2"; got {type(formula).__name__}.'
-        )
-    syntax = _parse(formula)
+    syntax = _parse(_text(formula))
     _check_sides(formula, syntax, outcome)
     # Only the columns that the text may read, so that the cache serves frames of any width.
     schema = tuple((name, kinds[name]) for name in sorted(syntax.words) if name in kinds)
@@ -114,6 +118,34 @@ def parse_formula(
             warnings.warn(caution, UserWarning, stacklevel=2)
         return parsed
     raise FormulaError(_unknown_message(unknown, kinds))
+
+
+def formula_words(formula: str) -> frozenset[str]:
+    """Return every word of a formula that may name a column: without data, nobody knows which.
+
+    Parameters
+    ----------
+    formula : str
+
+    Raises
+    ------
+    FormulaError
+        If it cannot be parsed.
+
+    Examples
+    --------
+    >>> sorted(formula_words("y ~ np.log(x) + Q('years of schooling')"))
+    ['Q', 'np', 'np.log', 'x', 'y', 'years of schooling']
+    """
+    return _parse(_text(formula)).words
+
+
+def _text(formula: Any) -> str:
+    if not isinstance(formula, str):
+        raise FormulaError(
+            f'`formula` must be a string such as "y ~ x1 + x2"; got {type(formula).__name__}.'
+        )
+    return formula
 
 
 @lru_cache(maxsize=128)
@@ -140,10 +172,24 @@ def _parse(formula: str) -> _Syntax:
         )
         right = tuple(term for term in right if term)
         return _Syntax(left, right, intercept, words, cautions)
+    detail = _foreign(formula) or detail
     raise FormulaError(
         f'`formula` must be one that patsy can read, such as "y ~ x1 + I(x2 ** 2)" (arithmetic '
         f"stands inside I()); got {formula!r}{detail and ': '}{detail}."
     )
+
+
+def _foreign(formula: str) -> str:
+    """Return what stands for the signs of other languages that a formula holds."""
+    quoted = re.search("`([^`]*)`", formula)
+    if quoted is not None:
+        name = quoted[1]
+        if name.isidentifier() and not keyword.iskeyword(name):
+            return f"write {name} without backticks"
+        return f"a name in backticks is written Q({json.dumps(name, ensure_ascii=False)})"
+    if "^" in formula:
+        return POWERS
+    return "an interaction is written a:b, or a*b with both alone" if "#" in formula else ""
 
 
 def _cautions(tree: Any) -> tuple[str, ...]:
@@ -207,11 +253,8 @@ def _build(
 
 
 def _unknown_message(name: str, kinds: Mapping[str, ColumnKind]) -> str:
-    names = [known for known in kinds if isinstance(known, str)]
-    near = [known for known in names if known.lower() == name.lower()]
-    near += [known for known in difflib.get_close_matches(name, names) if known not in near]
-    hint = f" Near: {', '.join(f'`{known}`' for known in near)}." if near else ""
+    hint = column_hint(name, kinds)
     return (
         f"`formula` may name columns of `data` only (never variables of the calling scope); "
-        f"`{name}` is not a column.{hint}"
+        f"`{name}` is not a column{hint and f' ({hint})'}."
     )

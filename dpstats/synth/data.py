@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpstats.errors import PanelError
+from dpstats.hints import column_hint
 from dpstats.synth.axis import TimeAxis, read_axis
 
 if TYPE_CHECKING:
@@ -427,10 +427,10 @@ def _check_column(panel: pd.DataFrame, argument: str, name: Any) -> None:
         present = False
     if not present:
         shown = repr(name) if isinstance(name, str | int | float) else type(name).__name__
-        columns = [str(column) for column in panel.columns]
-        near = difflib.get_close_matches(str(name), columns, 3)
-        hint = f" (near matches: {', '.join(map(repr, near))})" if near else ""
-        raise PanelError(f"`{argument}` must name a column of `panel`; got {shown}{hint}")
+        hint = column_hint(name, panel.columns) if isinstance(name, str) else ""
+        raise PanelError(
+            f"`{argument}` must name a column of `panel`; got {shown}{hint and f' ({hint})'}"
+        )
     if list(panel.columns).count(name) > 1:
         raise PanelError(f"`{argument}` must name one column; `panel` has {name!r} more than once")
 

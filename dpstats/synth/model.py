@@ -17,6 +17,7 @@ from dpstats.calls import (
     warn_utility,
 )
 from dpstats.errors import BoundsError, DPStatsError, PanelError
+from dpstats.hints import SYNTH_NAMES, argument_hint, with_hints
 from dpstats.privacy.accounting import (
     Cost,
     PrivacyRecord,
@@ -53,8 +54,15 @@ __all__ = ["dp_synth"]
 _SIMULATION_SEED = 20261130
 # without bounds only what could not be squared is clipped
 _WIDEST = 1e100
+_ARGUMENTS = (
+    *("panel", "T0", "unit", "time", "treated", "outcome", "eps", "delta", "method", "noise"),
+    *("bounds", "penalty", "split", "missing", "ledger", "rng", "wide"),
+)
+# of all methods together
+_OPTIONS = ("release", "project", "target_norm", "l1_ratio", "threshold", "rank")
 
 
+@with_hints(SYNTH_NAMES)
 def dp_synth(
     panel: pd.DataFrame,
     *,
@@ -184,7 +192,7 @@ def dp_synth(
     plan = _plan(call, cells, interval, penalty, method_options)
     if call.private:
         counts = (call.epsilon, call.delta, cells.n)
-        warn_budget(*counts, seeded=call.seeded, whose="series", stacklevel=3)
+        warn_budget(*counts, seeded=call.seeded, whose="series", stacklevel=4)
     receipt = charge(
         ledger,
         epsilon=call.epsilon,
@@ -282,6 +290,18 @@ def _check_exact(cells: Cells, bounds: Interval | None) -> None:
         )
 
 
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Refuse a keyword that is no option of any method, with what may be meant."""
+    for name in options:
+        if name in _OPTIONS:
+            continue
+        hint = argument_hint(name, [*_ARGUMENTS, *_OPTIONS], SYNTH_NAMES)
+        raise DPStatsError(
+            f"`{name}` must be an argument of dp_synth or an option of a method; got {name!r}"
+            f"{hint and f' ({hint})'}"
+        )
+
+
 def _plan(
     call: _Call,
     cells: Cells,
@@ -294,6 +314,7 @@ def _plan(
     public = Public(
         cells.n, cells.axis.size, cells.pre_periods, call.epsilon, call.delta, bounds is not None
     )
+    _check_options(options)
     settings = kernel.settings(None if penalty is None else float(penalty), options, public)
     searched = call.private and settings.needs_bounds and bounds is None
     costs = _costs(call, settings, public, searched, cells.outcome) if call.private else {}
@@ -396,7 +417,7 @@ def _warn_noise(result: SynthResults) -> None:
     """Warn from released and public numbers where the estimate is of no use."""
     found = result.reading()
     if not found.useful:
-        warn_utility(found.text, stacklevel=5)
+        warn_utility(found.text, stacklevel=6)
 
 
 def _protects(facts: PanelFacts) -> str:

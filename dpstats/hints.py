@@ -1,0 +1,220 @@
+"""What was probably meant: near names, what others call an argument, the columns there are.
+
+Names of columns and arguments are public; no hint holds a value of the data.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from dpstats.errors import DPStatsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+__all__ = ["ATE_NAMES", "SYNTH_NAMES", "argument_hint", "column_hint", "near_names", "with_hints"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# characters of a list of columns
+_WIDTH = 150
+_ARGUMENT = "here it is called `{}`"
+_OUTCOME = "the outcome is the left side of `formula`"
+_COVARIATES = "covariates stand on the right side of `formula`"
+_WEIGHTS = "rows cannot be weighted"
+_CLUSTERS = "standard errors are not clustered; `rows_per_person` protects who has several rows"
+_LEVEL = "the level of intervals is an argument of conf_int() and summary()"
+_COMMON = {
+    "epsilon": "eps",
+    "budget": "eps",
+    "privacy_budget": "eps",
+    "seed": "rng",
+    "random_state": "rng",
+    "random_seed": "rng",
+    "estimator": "method",
+    "mechanism": "noise",
+    "accountant": "ledger",
+    "na_action": "missing",
+    "dropna": "missing",
+    "limits": "bounds",
+    "range": "bounds",
+    "outcome_bounds": "bounds",
+    "y_bounds": "bounds",
+}
+_ADVICE = {
+    "weights": _WEIGHTS,
+    "weight": _WEIGHTS,
+    "sample_weight": _WEIGHTS,
+    "alpha": _LEVEL,
+    "level": _LEVEL,
+    "conf_level": _LEVEL,
+}
+
+# names of the same thing elsewhere: an argument of dp_ate, or what to do
+ATE_NAMES: dict[str, str] = {
+    **{name: _ARGUMENT.format(argument) for name, argument in _COMMON.items()},
+    **{
+        name: _ARGUMENT.format(argument)
+        for argument, names in {
+            "treat": ("treatment", "treatment_col", "w", "d"),
+            "data": ("df", "frame", "dataset"),
+            "levels": ("categories", "categorical"),
+            "estimand": ("target", "effect"),
+            "overlap": ("omega", "trim", "trimming", "clip"),
+            "propensity": ("ps", "pscore", "propensity_score", "ps_formula"),
+            "blocks": ("n_blocks", "strata"),
+            "treated": ("treated_level", "treatment_level"),
+        }.items()
+        for name in names
+    },
+    **_ADVICE,
+    **dict.fromkeys(("y", "outcome"), _OUTCOME),
+    **dict.fromkeys(("x", "covariates", "controls", "confounders"), _COVARIATES),
+    **dict.fromkeys(("cluster", "clusters", "groups", "cov_type", "vcov"), _CLUSTERS),
+}
+
+# the same for dp_synth
+SYNTH_NAMES: dict[str, str] = {
+    **{name: _ARGUMENT.format(argument) for name, argument in _COMMON.items()},
+    **{
+        name: _ARGUMENT.format(argument)
+        for argument, names in {
+            "panel": ("data", "df", "frame"),
+            "unit": ("id", "unit_id", "units", "unit_col"),
+            "time": ("year", "period", "periods", "time_col"),
+            "T0": ("pre_periods", "intervention", "treatment_time", "cutoff", "t_0"),
+            "treated": ("treat", "treatment", "target", "treated_unit"),
+            "outcome": ("y", "outcome_col"),
+            "penalty": ("lam", "lambda_", "ridge"),
+        }.items()
+        for name in names
+    },
+    **_ADVICE,
+    "formula": "a panel has no formula: pass `unit`, `time` and `outcome`",
+}
+
+
+def near_names(name: str, known: Iterable[str]) -> list[str]:
+    """Return up to three known names like this one, each once, those that differ in case first.
+
+    Examples
+    --------
+    >>> near_names("Wage", ["age", "wages", "wage", "wage"])
+    ['wage', 'age', 'wages']
+    """
+    names = list(dict.fromkeys(known))
+    same = [other for other in names if other.lower() == name.lower()]
+    return list(dict.fromkeys([*same, *difflib.get_close_matches(name, names, 3)]))[:3]
+
+
+def column_hint(name: str, columns: Iterable[Any]) -> str:
+    """Return the columns that may be meant: near ones, else all of them as far as space allows.
+
+    Nothing where a name looks like a number: a file without a header then gives the values of its
+    first row for names.
+
+    Examples
+    --------
+    >>> column_hint("educ", ["y", "w", "age"])
+    "columns: 'y', 'w', 'age'"
+    >>> column_hint("Age", ["y", "w", "age"])
+    "near matches: 'age'"
+    >>> column_hint("educ", ["0.731", "34", "Miller"])
+    ''
+    """
+    names = list(dict.fromkeys(column for column in columns if isinstance(column, str)))
+    if near := near_names(name, names):
+        return f"near matches: {', '.join(map(repr, near))}"
+    if not names or not all(map(_is_word, names)):
+        return ""
+    shown = ""
+    for place, column in enumerate(names):
+        if len(shown) > _WIDTH:
+            return f"columns: {shown} and {len(names) - place} more"
+        shown += f", {column!r}" if shown else repr(column)
+    return f"columns: {shown}"
+
+
+def _is_word(name: str) -> bool:
+    """Whether a name starts as words do and is not read as a number, True or False."""
+    start = name[:1]
+    return (start.isalpha() or start == "_") and name.lower() not in _CELLS
+
+
+# cells of a row that look like words
+_CELLS = {"true", "false", "nan", "na", "null", "none", "inf", "infinity"}
+
+
+def argument_hint(name: str, known: Iterable[str], foreign: Mapping[str, str]) -> str:
+    """Return what a keyword that no function knows may be meant for.
+
+    Parameters
+    ----------
+    name : str
+    known : iterable of str
+        Arguments and options there are.
+    foreign : dict of str to str
+        Names that others use, in lower case, and what to say of them.
+
+    Examples
+    --------
+    >>> argument_hint("Epsilon", ["eps", "delta"], ATE_NAMES)
+    'here it is called `eps`'
+    >>> argument_hint("bound", ["eps", "bounds"], ATE_NAMES)
+    'near matches: bounds'
+    """
+    if name.lower() in foreign:
+        return foreign[name.lower()]
+    near = near_names(name, known)
+    return f"near matches: {', '.join(near)}" if near else ""
+
+
+def with_hints(foreign: Mapping[str, str]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Let a function that lacks an argument say so where it came under another name.
+
+    Python would name the argument that is missing only, before the function sees the other name.
+
+    Parameters
+    ----------
+    foreign : dict of str to str
+        Names that others use, in lower case, and what to say of them.
+
+    Examples
+    --------
+    >>> @with_hints(ATE_NAMES)
+    ... def estimate(data, eps, **more):
+    ...     return eps
+    >>> estimate(0, 1)
+    1
+    >>> estimate(0, epsilon=1)
+    Traceback (most recent call last):
+        ...
+    dpstats.errors.DPStatsError: `epsilon` must be an argument of estimate; got 'epsilon' \
+(here it is called `eps`)
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        parameters = inspect.signature(function).parameters.values()
+        named = [p for p in parameters if p.kind is not p.VAR_KEYWORD]
+        names = [p.name for p in named]
+        places = [p.name for p in named if p.kind is p.POSITIONAL_OR_KEYWORD]
+        required = {p.name for p in named if p.default is p.empty}
+
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            missing = required - {*places[: len(args)], *kwargs}
+            for name in kwargs if missing else ():
+                # a name near one that is there would be an option of a method
+                hint = "" if name in names else argument_hint(name, missing, foreign)
+                if hint:
+                    rule = f"`{name}` must be an argument of {function.__name__}"
+                    raise DPStatsError(f"{rule}; got {name!r} ({hint})")
+            return function(*args, **kwargs)
+
+        return call
+
+    return decorate
