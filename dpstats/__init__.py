@@ -22,6 +22,7 @@ from dpstats.errors import (
     FormulaError,
     PanelError,
     PrivacyWarning,
+    ResultExistsError,
     UtilityWarning,
 )
 
@@ -49,6 +50,7 @@ __all__ = [
     "PanelError",
     "PrivacyLedger",
     "PrivacyWarning",
+    "ResultExistsError",
     "SynthResults",
     "UtilityWarning",
     "audit",

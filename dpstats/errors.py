@@ -13,6 +13,7 @@ __all__ = [
     "FormulaError",
     "PanelError",
     "PrivacyWarning",
+    "ResultExistsError",
     "UtilityWarning",
 ]
 
@@ -35,6 +36,10 @@ class FormulaError(DPStatsError):
 
 class PanelError(DPStatsError):
     """A panel does not have one row a unit and period, or its labels do not fit."""
+
+
+class ResultExistsError(DPStatsError, FileExistsError):
+    """A file that may hold a result would be written over; it cannot be had again for free."""
 
 
 class PrivacyWarning(UserWarning):

@@ -51,10 +51,11 @@ def load(path: str | PathLike[str]) -> PrivateResults:
 def _treatment_effects() -> tuple[type[PrivateResults], tuple[type[Any], ...]]:
     from dpstats.ate.balance import Balance
     from dpstats.ate.kernels import RELEASED
+    from dpstats.ate.outside import Outside
     from dpstats.ate.results import ATEResults, Facts
     from dpstats.propensity import FittedPropensity
 
-    return ATEResults, (Facts, FittedPropensity, Balance, *RELEASED)
+    return ATEResults, (Facts, FittedPropensity, Balance, Outside, *RELEASED)
 
 
 def _synthetic_controls() -> tuple[type[PrivateResults], tuple[type[Any], ...]]:

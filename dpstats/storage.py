@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpstats.errors import DPStatsError
+from dpstats.errors import DPStatsError, ResultExistsError
+from dpstats.report._files import write_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from os import PathLike
 
-__all__ = ["FORMAT", "NOT_SAVED", "decode", "encode", "plain", "read_json", "write_json"]
+__all__ = [
+    "FORMAT",
+    "NOT_SAVED",
+    "check_new",
+    "decode",
+    "encode",
+    "plain",
+    "read_json",
+    "write_json",
+]
 
 FORMAT = 1
 NOT_SAVED = "`path` must be a file written by save() of this version of dpstats"
@@ -82,11 +93,45 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float) else str(value)
 
 
-def write_json(path: str | PathLike[str], content: Any) -> None:
-    """Write `content`, strictly valid JSON, in one go."""
-    text = json.dumps(content, indent=1, allow_nan=False)
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text + "\n")
+def check_new(path: str | PathLike[str], argument: str, advice: str) -> None:
+    """Refuse a file that exists.
+
+    Parameters
+    ----------
+    path : str or path
+    argument : str
+        Named in the message.
+    advice : str
+        How to write over it all the same.
+
+    Raises
+    ------
+    ResultExistsError
+    """
+    # a device or a pipe keeps nothing that could be lost
+    if os.path.isfile(path):
+        raise ResultExistsError(
+            f"`{argument}` must be a new file: there is one at {os.fspath(path)}, and a private "
+            f"result that is overwritten cannot be computed again without paying again; {advice}"
+        )
+
+
+def write_json(path: str | PathLike[str], content: Any, *, overwrite: bool = False) -> None:
+    """Write `content`, strictly valid JSON, in one go.
+
+    Raises
+    ------
+    ResultExistsError
+        If the file exists and `overwrite` is false.
+    """
+    text = json.dumps(content, indent=1, allow_nan=False) + "\n"
+    if not overwrite:
+        check_new(path, "path", "choose another name or pass overwrite=True")
+    if os.path.exists(path) and not os.path.isfile(path):
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    else:
+        write_text(path, text)
 
 
 def read_json(path: str | PathLike[str]) -> dict[str, Any]:

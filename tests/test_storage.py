@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import stat
 from dataclasses import dataclass
 from typing import Any
 
@@ -152,6 +154,46 @@ def test_binary_file(tmp_path):
 def test_missing_file(tmp_path):
     with pytest.raises(FileNotFoundError):
         dp.load(tmp_path / "none.json")
+
+
+def test_nothing_is_written_over(tmp_path):
+    path = tmp_path / "x.json"
+    write_json(path, {"format": 1, "first": True})
+    with pytest.raises(dp.ResultExistsError, match=r"`path` must be a new file.*overwrite=True"):
+        write_json(path, {"format": 1})
+    with pytest.raises(FileExistsError):
+        write_json(path, {"format": 1})
+    assert read_json(path) == {"format": 1, "first": True}
+    write_json(path, {"format": 1}, overwrite=True)
+    assert read_json(path) == {"format": 1}
+    # no draft is left beside it
+    assert [file.name for file in tmp_path.iterdir()] == ["x.json"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
+def test_a_pipe_is_written_to(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    write_json(path, {"format": 1})
+    assert json.loads(os.read(reader, 1000)) == {"format": 1}
+    os.close(reader)
+    assert stat.S_ISFIFO(path.stat().st_mode)
+
+
+def test_results_are_not_written_over(tmp_path):
+    trial = dp.simulate.ate("well_specified", 500, rng=1)
+    path = tmp_path / "result.json"
+    first, second = (
+        dp.dp_ate("y ~ x1", "w", trial.data, 1, bounds=trial.bounds, method="diff_means")
+        for _ in range(2)
+    )
+    first.save(path)
+    with pytest.raises(dp.ResultExistsError):
+        second.save(str(path))
+    assert dp.load(path).to_dict() == first.to_dict()
+    second.save(path, overwrite=True)
+    assert dp.load(path).to_dict() == second.to_dict() != first.to_dict()
 
 
 def test_text_survives(tmp_path):

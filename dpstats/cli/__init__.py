@@ -58,18 +58,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     --------
     >>> main(["plan", "ate", "--n", "10000", "--eps", "1", "--y-bounds", "0", "100",
     ...       "--method", "diff_means"])
-                  diff_means
-    ------------  ---------------------------------------------
-    blocks        1
-    sd_counts     7.366
-    sd_sums       184.1
-    sd_variances  8.839e+04
-    noise_sd      0.05261
-    sampling_sd   0.5
-    total_se      0.5028
-    detectable    1.409
-    eps_needed    0.106
-    advice        sampling error dominates: noise is 0.11 of it
+    Plan of dp_ate: n = 10000, eps = 1, outcome in [0, 100]
+    ====================================================
+                                              diff_means
+    ----------------------------------------------------
+    Std. error of privacy noise                  0.05261
+    Std. error of sampling                           0.5
+    Std. error of both                            0.5028
+    Smallest effect found (power 80%)              1.409
+    Eps where noise equals sampling                0.106
+    Blocks                                             1
+    ----------------------------------------------------
+    Noise sd of one released number
+      counts                                       7.366
+      sums                                         184.1
+      variances                                    88388
+    ====================================================
+    diff_means: sampling error dominates: noise is 0.11 of it
+    Assumed: 1 column; 50% treated; outcomes with sd 25 about 50 (controls) and 50 (treated);
+      logit_sd 1, confounding 0.5, explained 0.5.
+    No data were touched. Bias is in none of these numbers.
     0
     """
     words = list(sys.argv[1:] if arguments is None else arguments)

@@ -12,13 +12,13 @@ from dpstats.cli.study import book_of, join, read_study
 from dpstats.cli.values import read_value, stranger
 from dpstats.errors import DPStatsError
 from dpstats.report._files import write_text
+from dpstats.storage import check_new
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import pandas as pd
-
     from dpstats.privacy.ledger import PrivacyLedger
+    from dpstats.report.plan_table import PlanTable
     from dpstats.results import PrivateResults
 
 __all__ = ["COMMANDS"]
@@ -61,6 +61,11 @@ def _estimate(name: str, text: str, entry: Entry, relation: str, words: Sequence
     for output, purpose in _OUTPUTS.items():
         _option(parser, f"--{output}", purpose, "FILE")
     parser.add_argument(
+        "--force",
+        action="store_true",
+        help="let --save replace a file that exists: the result in it is lost",
+    )
+    parser.add_argument(
         "--seed",
         type=int,
         default=argparse.SUPPRESS,
@@ -89,6 +94,8 @@ def _estimate(name: str, text: str, entry: Entry, relation: str, words: Sequence
         "ledger": None if book is None else book.path,
     }
     check_outputs(outputs, inputs)
+    if "save" in outputs and not given["force"]:
+        check_new(outputs["save"], "save", "choose another name or pass --force")
     frame = read_data(path)
     if relation == "unit":
         frame = read_labels(frame, arguments)
@@ -103,16 +110,16 @@ def _estimate(name: str, text: str, entry: Entry, relation: str, words: Sequence
     try:
         print(result.summary())
     finally:
-        _write(result, outputs)
+        _write(result, outputs, overwrite=given["force"])
     for name, path in outputs.items():
         print(f"{name}: {path}")
     if charged is not None:
         print(_account(charged))
 
 
-def _write(result: PrivateResults, outputs: dict[str, str]) -> None:
+def _write(result: PrivateResults, outputs: dict[str, str], *, overwrite: bool) -> None:
     if "save" in outputs:
-        result.save(outputs["save"])
+        result.save(outputs["save"], overwrite=overwrite)
     if "latex" in outputs:
         write_text(outputs["latex"], f"{result.summary().as_latex()}\n")
     if "report" in outputs:
@@ -137,7 +144,16 @@ def _plan(words: Sequence[str]) -> None:
     if what == "ate":
         from dpstats.ate.plan import plan_ate
 
-        entry = Entry(plan_ate, shapes={"y_bounds": "pair", "means": "pair"})
+        entry = Entry(
+            plan_ate,
+            positional="formula",
+            shapes={
+                "y_bounds": "pair",
+                "means": "pair",
+                "bounds": "named pair",
+                "levels": "named list",
+            },
+        )
     elif what == "synth":
         from dpstats.synth.plan import plan_synth
 
@@ -155,26 +171,11 @@ def _plan(words: Sequence[str]) -> None:
     arguments = join(read_study(config, entry), given, entry)
     outputs = {"csv": given["csv"]} if "csv" in given else {}
     check_outputs(outputs, {"TOML file": None if config is None else Path(config)})
-    table: pd.DataFrame = entry.function(**arguments)
-    print(_text(table))
+    table: PlanTable = entry.function(**arguments)
+    print(table.as_text())
     if outputs:
         table.to_csv(outputs["csv"])
         print(f"csv: {outputs['csv']}")
-
-
-def _text(table: pd.DataFrame) -> str:
-    """Return a plan with one row a quantity, one column a method."""
-    from tabulate import tabulate
-
-    def cell(value: Any) -> str:
-        if isinstance(value, str):
-            return value
-        return "" if value != value else f"{value:.4g}"
-
-    rows = [[name, *map(cell, table[name])] for name in table.columns]
-    # a quantity that none of the methods has says nothing
-    rows = [row for row in rows if any(row[1:])]
-    return tabulate(rows, headers=["", *map(str, table.index)], disable_numparse=True)
 
 
 def _compare(words: Sequence[str]) -> None:

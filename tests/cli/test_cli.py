@@ -307,6 +307,23 @@ def test_what_costs_nothing(folder, refused):
     assert dp.PrivacyLedger("study.ledger").spent == (0.0, 0.0)
 
 
+def test_a_saved_result_is_not_written_over(folder, call, refused):
+    """Nothing is spent on a result that would take the place of another, unless it is said."""
+    (folder / "study.toml").write_text('data = "people.csv"\n' + STUDY + LEDGER, encoding="utf-8")
+    start = ("ate", "y ~ x1", "--config", "study.toml", "--eps", "0.5", "--save", "a.json")
+    assert call(*start, "--latex", "a.tex")[0] == 0
+    first = (folder / "a.json").read_bytes()
+    line = refused(*start)
+    assert "`save` must be a new file: there is one at a.json" in line
+    assert line.endswith("pass --force")
+    assert dp.PrivacyLedger("study.ledger").spent == (0.5, 0.0)
+    assert (folder / "a.json").read_bytes() == first
+    # what can be made again from a saved result may be replaced
+    assert call(*start, "--force", "--latex", "a.tex")[0] == 0
+    assert dp.PrivacyLedger("study.ledger").spent == (1.0, 0.0)
+    assert (folder / "a.json").read_bytes() != first
+
+
 class _Closed(io.StringIO):
     """A pipe whose reader has left."""
 
@@ -323,11 +340,11 @@ def test_what_was_paid_for_is_kept(folder, call, monkeypatch):
         assert main(list(start)) == 2
     assert dp.load("a.json").privacy.epsilon == 0.5
 
-    def full(*_):
+    def full(*_, **__):
         raise OSError(28, "No space left on device", "a.json")
 
     monkeypatch.setattr(dp.ATEResults, "save", full)
-    code, out, err = call(*start)
+    code, out, err = call(*start, "--force")
     assert code == 2
     assert "Private Average Treatment Effect" in out
     assert err == "dpstats: error: No space left on device: a.json\n"
@@ -526,15 +543,26 @@ def test_plan_is_plan(folder, call):
     twin = dp.plan_ate(4000, 1, (-5, 95), k=2, method="diff_means")
     assert code == 0
     pd.testing.assert_frame_equal(
-        pd.read_csv("plan.csv", index_col=0).astype({"noise_sd": float}), twin, check_dtype=False
+        pd.read_csv("plan.csv", index_col=0).astype({"noise_sd": float}),
+        pd.DataFrame(twin),
+        check_dtype=False,
     )
-    assert f"{twin['noise_sd'].iloc[0]:.4g}" in out
+    assert out == f"{twin}\ncsv: plan.csv\n"
     words = ("--n", 60, "--periods", 8, "--pre-periods", 5, "--eps", 1, "--bounds", 0, 300)
     words += ("--delta", "1e-6", "--method", "did", "--csv", "plan.csv")
     code, out, _ = call("plan", "synth", *words)
     twin = dp.plan_synth(60, 8, 5, 1, (0, 300), delta=1e-6, method="did")
     assert code == 0
     assert pd.read_csv("plan.csv", index_col=0)["advice"].tolist() == twin["advice"].tolist()
+
+
+def test_plan_by_formula_over_all_methods(call):
+    words = ("--n", 4000, "--eps", 1, "--method", "all", "--bounds", "y", 0, 100)
+    words += ("--bounds", "age", 18, 90, "--levels", "region", "n", "s", "w")
+    code, out, err = call("plan", "ate", "y ~ age + region", *words)
+    assert (code, err) == (0, "")
+    assert out == f"{dp.plan_ate(4000, 1, (0, 100), k=3, method=None)}\n"
+    assert "blocking     ipw  diff_means  regression    aipw" in out
 
 
 def test_compare_is_compare(folder, call, refused):
@@ -578,7 +606,7 @@ def test_demo_is_the_default(call, monkeypatch, words, name, wanted):
     [
         (["ate"], dp.dp_ate, {"data", "ledger", "rng", "formula", "method_options"}),
         (["synth"], dp.dp_synth, {"panel", "ledger", "rng", "method_options"}),
-        (["plan", "ate"], dp.plan_ate, set()),
+        (["plan", "ate"], dp.plan_ate, {"formula"}),
         (["plan", "synth"], dp.plan_synth, set()),
     ],
 )
