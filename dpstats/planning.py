@@ -11,18 +11,27 @@ import numpy as np
 from dpstats.ate.plan import plan_ate
 from dpstats.calls import choice
 from dpstats.errors import DPStatsError
+from dpstats.hints import near_names
 from dpstats.privacy.accounting import check_budget
 from dpstats.synth.plan import plan_synth
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    import pandas as pd
+    from dpstats.report.plan_table import PlanTable
 
 __all__ = ["plan_curve"]
 
 _PLANNERS = {"ate": plan_ate, "synth": plan_synth}
 _SHOWN = ["noise_sd", "sampling_sd", "total_se", "detectable"]
+_LABELS = {
+    "eps": "eps",
+    "method": "method",
+    "noise_sd": "se of noise",
+    "sampling_sd": "se of sampling",
+    "total_se": "se of both",
+    "detectable": "smallest effect",
+}
 _BUDGETS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
 # no error is as small: the planners then need not search for a budget
 _NO_TARGET = 1e-300
@@ -30,7 +39,7 @@ _NO_TARGET = 1e-300
 
 def plan_curve(
     kind: Literal["ate", "synth"] = "ate", eps: Iterable[float] | None = None, **arguments: Any
-) -> pd.DataFrame:
+) -> PlanTable:
     """Plan a study at each of several budgets; `plot_plan` draws it.
 
     Touches no data.
@@ -47,10 +56,10 @@ def plan_curve(
 
     Returns
     -------
-    DataFrame
-        One row a budget and method: `eps` (ascending), `method`, `noise_sd`, `sampling_sd` (nan for
-        "synth", where `total_se` is simulated as a whole), `total_se` and `detectable`, in the
-        outcome's units.
+    PlanTable
+        A DataFrame that prints as a table to read. One row a budget and method: `eps` (ascending),
+        `method`, `noise_sd`, `sampling_sd` (nan for "synth", where `total_se` is simulated as a
+        whole), `total_se` and `detectable`, in the outcome's units.
 
     Raises
     ------
@@ -74,17 +83,28 @@ def plan_curve(
     """
     import pandas as pd
 
+    from dpstats.report.plan_table import plan_table
+
     planner = choice("kind", kind, _PLANNERS)
     budgets = _check_budgets(_BUDGETS if eps is None else eps)
     if "target_se" in arguments:
         raise DPStatsError("`target_se` is an argument of `plot_plan`, not of `plan_curve`")
     _check_names(kind, planner, arguments)
-    plans = []
+    plans, about = [], {}
     for budget in budgets:
         plan = planner(eps=budget, target_se=_NO_TARGET, **arguments)
+        about = plan.attrs
         plans.append(plan.reindex(columns=_SHOWN).reset_index().assign(eps=budget))
     curve = pd.concat(plans, ignore_index=True)
-    return curve[["eps", "method", *_SHOWN]].astype(dict.fromkeys(_SHOWN, float))
+    curve = curve[["eps", "method", *_SHOWN]].astype(dict.fromkeys(_SHOWN, float))
+    title = f"Plan of dp_{kind} by budget: {_shared(about['title'])}"
+    return plan_table(curve, title, _LABELS, about["notes"])
+
+
+def _shared(title: str) -> str:
+    """Return what the title of a plan says besides its budget."""
+    facts = title.partition(": ")[2].split(", ")
+    return ", ".join(fact for fact in facts if not fact.startswith("eps = "))
 
 
 def _check_budgets(eps: Any) -> list[float]:
@@ -101,7 +121,11 @@ def _check_names(kind: str, planner: Any, arguments: dict[str, Any]) -> None:
     taken = inspect.signature(planner).parameters
     unknown = [name for name in arguments if name not in taken]
     if unknown:
-        raise DPStatsError(f"`plan_{kind}` has no argument {', '.join(map(repr, unknown))}")
+        near = ", ".join(dict.fromkeys(n for name in unknown for n in near_names(name, taken)))
+        names = ", ".join(map(repr, unknown))
+        raise DPStatsError(
+            f"`plan_{kind}` has no argument {names}{near and f' (near matches: {near})'}"
+        )
     missing = [
         f"`{name}`"
         for name, parameter in taken.items()

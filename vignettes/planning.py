@@ -47,22 +47,39 @@ study = {
     "outcome_sd": 8,
     "means": (2, 3),
 }
-dp.plan_ate(**study, eps=1, method=None).T
+plan = dp.plan_ate(**study, eps=1, method="all")
+print(plan)
 
 # %% [markdown]
-# How to read it, one column a method:
+# How to read it, one column a method; in brackets the columns of `plan`, which is a DataFrame:
 #
-# * `noise_sd` is what privacy adds to the effect, `sampling_sd` what the sample adds anyway, and
-#   `total_se` is both together.
-# * `detectable` is the smallest true effect that is found with a probability of 80 % by a test at
-#   5 %.
-# * `eps_needed` is the budget at which noise is as large as the sampling error: with more than
-#   that, most of the error is no longer the price of privacy.
-# * `sd_...` are the standard deviations of the noise in what is released.
+# * The first three lines are what privacy adds to the effect (`noise_sd`), what the sample adds
+#   anyway (`sampling_sd`), and both together (`total_se`).
+# * The smallest effect found (`detectable`) is the true effect that a test at 5 % finds with a
+#   probability of 80 %.
+# * At the next `eps` noise is as large as the sampling error (`eps_needed`): with more than that,
+#   most of the error is no longer the price of privacy.
+# * The last lines are the noise in what is released (`sd_...`).
 #
 # The difference in means is by far the most precise, and answers another question unless treatment
 # was randomised: it adjusts for nothing. Bias is in none of these columns.
 #
+# Where the formula of the call is settled, it can stand in place of `k`, with its bounds and
+# levels: a category counts its levels less one, `I(age ** 2)` one more, and a column without bounds
+# is one that the call would have to search.
+
+# %%
+by_formula = dp.plan_ate(
+    8_000,
+    eps=1,
+    formula="kg ~ age + I(age ** 2) + female + region",
+    bounds={"kg": (-30, 30), "age": (18, 90), "female": (0, 1)},
+    levels={"region": ["north", "south", "west"]},
+    outcome_sd=8,
+)
+print(by_formula)
+
+# %% [markdown]
 # ## The smallest effect that can be found
 #
 # To find 1 kg, the total standard error must be 1 / 2.8 = 0.36 kg at most. Larger budgets help
@@ -181,7 +198,7 @@ result.tidy().round(3)
 
 # %% [markdown]
 # Was the plan right? With the public facts of this process, privacy noise ought to be near what was
-# planned. The sampling error is smaller, since a plan counts on no gain from blocking.
+# planned, and so ought the sampling error.
 
 # %%
 planned = dp.plan_ate(

@@ -100,7 +100,7 @@ def expected(case: Case, name: str, fits: int) -> Planned:
     public = Public(case.n, case.columns, case.epsilon, case.delta, case.columns)
     settings = kernel.settings(_options(case, name), public)
     every = settings.fits_propensity or settings.models_outcome
-    searched = case.searched if every else min(case.searched, 1)
+    searched = case.searched if every else case.searched_outcome
     costs = release_costs(
         kernel,
         settings,
@@ -358,14 +358,37 @@ def _left_variances(draws: _Draws) -> FloatArray:
 
 def _cells_sampling(draws: _Draws, blocks: int) -> float:
     case, share = draws.case, draws.case.treated_share
+    if blocks > 1 and draws.propensities is not None:
+        return case.half_width * math.sqrt(_blocks_variance(draws, blocks))
     spread = np.array([1.0 / (1.0 - share), 1.0 / share])
-    if blocks > 1:
-        score = np.clip(draws.population.score, 1.0 / case.n, 1.0 - 1.0 / case.n)
-        spread = np.array([(1.0 / (1.0 - score)).mean(), (1.0 / score).mean()])
     variances = np.full(2, case.outcome_sd**2)
     if draws.outcomes is not None:
         variances = np.minimum(_left_variances(draws), variances)
     return case.half_width * math.sqrt(float(spread @ variances) / case.n)
+
+
+def _blocks_variance(draws: _Draws, blocks: int) -> float:
+    """Return the sampling variance from what is left within blocks of some noisy propensities."""
+    case, score, found = draws.case, draws.population.score, draws.propensities
+    if found is None:
+        raise TypeError("the propensity must be fitted")
+    every = list(np.ndindex(*found.shape[:2]))
+    some = every[:: max(len(every) // _SOME, 1)]
+    arms, total = np.stack([1.0 - score, score]), 0.0
+    for i, j in some:
+        left = draws.population.means
+        if draws.outcomes is not None:
+            left = left - draws.outcomes.at(i, j)
+        block = np.minimum((found[i, j] * blocks).astype(np.int64), blocks - 1)
+        size = np.bincount(block, minlength=blocks)
+        for arm, values in zip(arms, left, strict=True):
+            # a cell of less than a row cannot be told from one of a row
+            mass = np.bincount(block, arm, minlength=blocks).clip(min=score.size / case.n)
+            mean = np.bincount(block, arm * values, minlength=blocks) / mass
+            square = np.bincount(block, arm * values**2, minlength=blocks) / mass
+            within = np.maximum(square - mean**2, 0.0) + draws.population.rest**2
+            total += float((size**2 * within / mass).sum())
+    return total / (len(some) * score.size * case.n)
 
 
 def _regression_sampling(draws: _Draws, outcomes: FittedOutcomes) -> float:

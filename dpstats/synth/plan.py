@@ -15,8 +15,7 @@ from dpstats.synth.kernels.moments import Design, design_of
 from dpstats.synth.population import Case, expected_did, expected_of_runs
 
 if TYPE_CHECKING:
-    import pandas as pd
-
+    from dpstats.report.plan_table import PlanTable
     from dpstats.synth.kernels.base import Public
     from dpstats.synth.population import Expected
 
@@ -53,7 +52,7 @@ def plan_synth(
     method: str | None = None,
     common: float = 0.9,
     factors: int = 3,
-) -> pd.DataFrame:
+) -> PlanTable:
     """Say how large the errors of `dp_synth` will be, and whether it is worth the budget.
 
     Touches no data.
@@ -74,7 +73,7 @@ def plan_synth(
     target_se : float, optional
         Total standard error for which `eps_needed` and `donors_needed` are given; by default what
         is needed to beat the last value.
-    method : {"moments", "did", "output", "objective"}, optional
+    method : {"moments", "did", "output", "objective", "all"}, optional
         By default the first two, which work at small budgets.
     common : float
         Expected share of the donors' squared movement that they have in common, in [0, 1].
@@ -83,14 +82,14 @@ def plan_synth(
 
     Returns
     -------
-    DataFrame
-        One row a method: `noise_sd` (of the mean effect, from privacy noise alone); `total_se`
-        (root mean square error of the mean effect); `last_value` (that of carrying the target's
-        last value forward instead); `detectable` (the smallest effect found with a probability of
-        80 %: 2.8 total errors); `smallest_share` (of the squared movement of the donors, that a
-        common movement must have to be found by "moments"); `eps_needed` and `donors_needed` (nan
-        where no number would do; more donors do not help "output" and "objective", whose noise
-        does not shrink with them); `advice`.
+    PlanTable
+        A DataFrame that prints as a table to read. One row a method: `noise_sd` (of the mean
+        effect, from privacy noise alone); `total_se` (root mean square error of the mean effect);
+        `last_value` (that of carrying the target's last value forward instead); `detectable` (the
+        smallest effect found with a probability of 80 %: 2.8 total errors); `smallest_share` (of
+        the squared movement of the donors, that a common movement must have to be found by
+        "moments"); `eps_needed` and `donors_needed` (nan where no number would do; more donors do
+        not help "output" and "objective", whose noise does not shrink with them); `advice`.
 
     Raises
     ------
@@ -135,13 +134,16 @@ def plan_synth(
     """
     import pandas as pd
 
+    from dpstats.report.plan_table import plan_table
+
     case = _check(
         n, periods, pre_periods, eps, bounds, delta, deviation, target_se, common, factors
     )
     if method is not None:
-        choice("method", method, dict.fromkeys(_METHODS))
+        choice("method", method, dict.fromkeys((*_METHODS, "all")))
+    names = _USUAL if method is None else (method,)
     rows = []
-    for name in _USUAL if method is None else (method,):
+    for name in _METHODS if method == "all" else names:
         expected = _expected(case, name, _DRAWS[name])
         works = _works(case, name, expected)
         advice = "worth trying" if works else "not better than carrying the last value forward"
@@ -158,7 +160,40 @@ def plan_synth(
                 "advice": advice,
             }
         )
-    return pd.DataFrame(rows).set_index("method")
+    low, high = (float(edge) for edge in bounds)
+    return plan_table(
+        pd.DataFrame(rows).set_index("method"),
+        _title(case, low, high),
+        _labels(target_se),
+        (
+            f"Assumed: units move by {case.deviation:.4g} from their pre-period means (deviation), "
+            f"{100.0 * case.common:.3g}% of it in common, in {case.factors} common movements.",
+            "No data were touched.",
+        ),
+    )
+
+
+def _title(case: Case, low: float, high: float) -> str:
+    delta = f", delta = {case.delta:g}" if case.delta else ""
+    return (
+        f"Plan of dp_synth: {case.n} donors, {case.periods} periods, {case.pre_periods} before, "
+        f"eps = {case.epsilon:g}{delta}, outcome in [{low:g}, {high:g}]"
+    )
+
+
+def _labels(target_se: float | None) -> dict[str, str]:
+    needed = "to beat the last value"
+    if target_se is not None:
+        needed = f"for a std. error of {target_se:.4g}"
+    return {
+        "noise_sd": "Std. error of privacy noise",
+        "total_se": "Std. error, all of it",
+        "last_value": "Error of the last value carried on",
+        "detectable": "Smallest effect found (power 80%)",
+        "smallest_share": "Smallest common movement found",
+        "eps_needed": f"Eps {needed}",
+        "donors_needed": f"Donors {needed}",
+    }
 
 
 def _check(
@@ -216,7 +251,7 @@ def enough_donors(public: Public) -> bool:
     """
     design = design_of(public)
     size = min(_SMALLEST, public.periods)
-    smallest = Design(design.level, design.pure, size - 2, 1).edge()
+    smallest = Design(design.level, design.pure, size - 2, 1, size - 2).edge()
     return smallest <= _EDGE_SHARE * public.n
 
 

@@ -86,6 +86,7 @@ def test_frame():
     assert np.allclose(table["total_se"], total)
     assert np.allclose(table["detectable"], 2.801585 * total)
     assert list(plan(method="ipw", target_se=1.0).index) == ["ipw"]
+    assert plan(method="all", target_se=1.0).equals(table)
     assert dp.plan_ate(1000, 1.0, (0, 1)).index[0] == "blocking"
 
 
@@ -245,6 +246,27 @@ def test_sampling_error_of_a_trial():
     assert np.std(estimates) == pytest.approx(row["sampling_sd"], rel=0.15)
 
 
+@pytest.mark.parametrize("adjust", [False, True])
+def test_sampling_error_within_blocks(adjust):
+    """With next to no noise estimates of files differ by sampling alone."""
+    options = {"method": "blocking", "blocks": 4, "adjust": adjust}
+    estimates = [
+        run(dp.simulate.ate("strong_confounding", 500, rng=i), 300.0, i, **options).params["ATE"]
+        for i in range(150)
+    ]
+    bounds = dp.simulate.ate("strong_confounding", 2, rng=0).bounds["y"]
+    facts = {"outcome_sd": 1.49, "explained": 0.55, "confounding": -0.61, "logit_sd": 1.14}
+    row = plan(500, 300.0, bounds, target_se=1.0, **facts, **options).loc["blocking"]
+    # without a model of the outcome what covariates explain within blocks counts as error
+    ratio = np.std(estimates) / row["sampling_sd"]
+    assert (0.83 if adjust else 0.68) < ratio < 1.17
+    assert row["noise_sd"] < row["sampling_sd"] / 10.0
+    # all of the outcome's variance, as if blocks removed nothing, is too much
+    whole = plan(500, 300.0, bounds, target_se=1.0, **{**facts, "confounding": 0.0}, **options)
+    if not adjust:
+        assert whole.loc["blocking", "sampling_sd"] > 1.2 * row["sampling_sd"]
+
+
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 def test_what_is_needed_suffices(method, delta):
@@ -265,6 +287,84 @@ def test_units_do_not_matter():
     hundred = plan(3000, 1.0, (-20, 80), k=1, target_se=100.0)
     for name in ("noise_sd", "sampling_sd", "detectable", "eps_needed"):
         assert np.allclose(100.0 * one[name] if name != "eps_needed" else one[name], hundred[name])
+
+
+DESIGNS = [
+    ("y ~ x", {}, 1, 0),
+    ("y ~ 1", {}, 0, 0),
+    ("y ~ x + g", {}, 3, 0),
+    ("y ~ x * g", {}, 5, 0),
+    ("y ~ C(g) + np.log(1 + abs(x)) + I(x ** 2)", {}, 4, 0),
+    ("y ~ x + z + u", {}, 3, 2),
+    ("y ~ Q('years of schooling') + z", {"years of schooling": (0, 20)}, 2, 1),
+    ("np.log(y) ~ x", {"y": (1, 10)}, 1, 0),
+    ("y ~ treat + treat_", {"treat": (0, 1)}, 2, 1),
+]
+
+
+@pytest.mark.parametrize(("formula", "more", "k", "searched"), DESIGNS, ids=lambda x: str(x))
+@pytest.mark.parametrize("method", ["blocking", "diff_means"])
+def test_plan_by_formula(formula, more, k, searched, method):
+    bounds = {"y": (-2, 5), "x": (0, 3), **more}
+    levels = {"g": ["a", "b", "c"]}
+    options = {"method": method, "target_se": 1e-12}
+    found = dp.plan_ate(5000, 2, formula=formula, bounds=bounds, levels=levels, **options)
+    outcome = (0.0, math.log(10)) if formula.startswith("np.log") else bounds["y"]
+    # a difference in means searches nothing where the outcome has bounds
+    searched = 0 if method == "diff_means" else searched
+    by_hand = dp.plan_ate(5000, 2, outcome, k=k, searched=searched, **options)
+    numbers = [name for name in found.columns if name != "advice"]
+    np.testing.assert_allclose(found[numbers].astype(float), by_hand[numbers].astype(float))
+
+
+def test_the_design_is_that_of_the_call(trials):
+    """Columns and searched bounds by formula are those that dp_ate reports."""
+    trial = trials["well_specified", 10_000]
+    data = trial.data.assign(g=np.where(trial.data["x4"] > 4, "high", "low"))
+    formula, levels = "y ~ x1 * g + I(x2 ** 2) + x3", {"g": ["low", "high"]}
+    bounds = {name: trial.bounds[name] for name in ("y", "x1", "x2")}
+    row = dp.plan_ate(10_000, 2, formula=formula, bounds=bounds, levels=levels, target_se=1e-12)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = dp.dp_ate(formula, "w", data, 2, bounds=bounds, levels=levels, rng=1)
+    releases = result.privacy.releases.set_index("release")
+    for name in ("bounds", "counts"):
+        assert row.loc["blocking", f"sd_{name}"] == pytest.approx(
+            math.sqrt(2.0) * releases.loc[name, "scale"]
+        )
+    # the noise of a vector tells its length: the constant and five columns
+    factor = math.sqrt(5 + 2)
+    assert row.loc["blocking", "sd_propensity"] == pytest.approx(
+        factor * releases.loc["propensity", "scale"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({}, "y_bounds"),
+        ({"bounds": {"y": (0, 1)}}, "bounds"),
+        ({"levels": {"g": ["a", "b"]}}, "levels"),
+        ({"formula": "y ~ x", "bounds": {"x": (0, 1)}}, "bounds"),
+        ({"formula": "y ~ x", "y_bounds": (0, 1), "k": 1}, "k"),
+        ({"formula": "y ~ x", "y_bounds": (0, 1), "bounds": {"y": (0, 2)}}, "y_bounds"),
+        ({"formula": "y ~ x", "y_bounds": (1, 0)}, "y_bounds"),
+        ({"formula": "y ~ x", "y_bounds": 3}, "y_bounds"),
+        ({"formula": "y ~ np.log(x)", "y_bounds": (0, 1)}, "bounds"),
+        ({"formula": "y ~ np.log(x)", "y_bounds": (0, 1), "bounds": {"x": (0, 1)}}, "formula"),
+        ({"formula": "y ~ x^2", "y_bounds": (0, 1)}, "formula"),
+        ({"formula": "y ~ x.mean()", "y_bounds": (0, 1)}, "formula"),
+        ({"formula": 3, "y_bounds": (0, 1)}, "formula"),
+        ({"formula": "~ x", "y_bounds": (0, 1)}, "formula"),
+        ({"formula": "y ~ g", "y_bounds": (0, 1), "levels": {"g": ["a"]}}, "levels"),
+        ({"formula": "y ~ g", "y_bounds": (0, 1), "levels": 3}, "levels"),
+        ({"formula": "y ~ age", "y_bounds": (0, 1), "bounds": {"agee": (0, 1)}}, "bounds"),
+    ],
+    ids=str,
+)
+def test_formulas_that_cannot_be_planned(options, named):
+    with pytest.raises(dp.DPStatsError, match=f"`{named}`"):
+        dp.plan_ate(1000, 1, **options)
 
 
 def test_small_files():
