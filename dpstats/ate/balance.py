@@ -42,6 +42,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpstats.alarms import Signal
 from dpstats.calls import check_number
 from dpstats.errors import DPStatsError
 from dpstats.privacy.accounting import Cost
@@ -49,6 +50,8 @@ from dpstats.privacy.mechanisms import sum_lattice
 from dpstats.propensity import Objective, Output
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pandas as pd
 
     from dpstats.ate.kernels.base import Arrays, Public, RowWeights, Settings
@@ -62,6 +65,7 @@ __all__ = [
     "balance_share",
     "check_balance",
     "check_balanced",
+    "check_share",
     "release_balance",
     "set_aside",
 ]
@@ -148,6 +152,13 @@ class Balance:
         )
         return [("largest |SMD| after", f"{abs(row['after']):.3f}", reading)]
 
+    def signals(self) -> list[Signal]:
+        """Return what the rules for warnings look at: the difference beyond two noise sd."""
+        table = self.table()
+        least = table["after"].abs() - 2.0 * table["after_sd"]
+        worst = int(least.to_numpy().argmax())
+        return [Signal("largest |SMD| after", float(least.iloc[worst]), str(table.index[worst]))]
+
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
@@ -170,8 +181,19 @@ def _split(vector: FloatArray, k: int) -> _Parts:
 
 def check_balance(value: Any) -> float:
     """Return the share of the budget for the balance."""
-    check_number("balance", value, 0.0, 1.0, "a share of the budget in (0, 1)")
-    return float(value)
+    return check_share(RELEASE, value)
+
+
+def check_share(name: str, value: Any) -> float:
+    """Return a share of the budget, 0 for None.
+
+    Raises
+    ------
+    DPStatsError
+        If it is not in (0, 1).
+    """
+    check_number(name, value, 0.0, 1.0, "a share of the budget in (0, 1)")
+    return 0.0 if value is None else float(value)
 
 
 def balance_share(options: Any) -> float:
@@ -196,13 +218,30 @@ def check_balanced(settings: Settings, names: tuple[str, ...]) -> None:
         )
 
 
-def set_aside(public: Public, share: float, gaussian: bool) -> tuple[Public, dict[str, Cost]]:
-    """Return what is left of the budget and what the balance has of it."""
-    if not share:
-        return public, {}
-    epsilon, delta = share * public.epsilon, share * public.delta if gaussian else 0.0
-    rest = replace(public, epsilon=public.epsilon - epsilon, delta=public.delta - delta)
-    return rest, {RELEASE: Cost(epsilon, delta)}
+def set_aside(
+    public: Public, shares: Mapping[str, float], gaussian: bool
+) -> tuple[Public, dict[str, Cost]]:
+    """Return what is left of the budget and what releases beside the estimate have of it.
+
+    Parameters
+    ----------
+    public : Public
+    shares : dict of str to float
+        By release; zero for one that is not made.
+    gaussian : bool
+        Whether they have a part of delta.
+    """
+    costs = {
+        name: Cost(share * public.epsilon, share * public.delta if gaussian else 0.0)
+        for name, share in shares.items()
+        if share
+    }
+    rest = replace(
+        public,
+        epsilon=public.epsilon - sum(cost.epsilon for cost in costs.values()),
+        delta=public.delta - sum(cost.delta for cost in costs.values()),
+    )
+    return rest, costs
 
 
 def factor(typical: float) -> float:

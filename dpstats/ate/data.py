@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import difflib
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from dpstats.ate.kernels.base import Arrays
+from dpstats.ate.outside import strange_values
 from dpstats.errors import BoundsError, DPStatsError, FormulaError
 from dpstats.formula import ColumnKind, Design, Formula, parse_formula
+from dpstats.hints import column_hint
 from dpstats.privacy.bounds import Interval, check_interval
 from dpstats.privacy.mechanisms import sum_lattice
 
@@ -136,12 +138,15 @@ class Columns:
     treated : ndarray of bool
     known : ndarray or None
     n : int
+    strange : dict of str to ndarray of bool
+        Where a categorical has none of its levels, if that was asked for.
     """
 
     cells: dict[str, NDArray[Any]]
     treated: NDArray[np.bool_]
     known: FloatArray | None
     n: int
+    strange: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
 
 
 def read_schema(
@@ -197,8 +202,18 @@ def read_schema(
     return Schema(formula, roles, used, source, terms, unbounded)
 
 
-def read_columns(data: pd.DataFrame, schema: Schema, *, missing: str) -> Columns:
+def read_columns(
+    data: pd.DataFrame, schema: Schema, *, missing: str, strange: bool = False
+) -> Columns:
     """Read the columns in use; the first look at values.
+
+    Parameters
+    ----------
+    data : DataFrame
+    schema : Schema
+    missing : {"raise", "drop"}
+    strange : bool
+        Whether to find values that are none of their levels.
 
     Returns
     -------
@@ -212,6 +227,8 @@ def read_columns(data: pd.DataFrame, schema: Schema, *, missing: str) -> Columns
     """
     roles = schema.roles
     values = {name: _values(data[name], schema.kinds[name]) for name in schema.formula_columns}
+    names = schema.levels if strange else {}
+    outside = {name: strange_values(data[name], schema.kinds[name].levels) for name in names}
     known = None if roles.known is None else _floats(data[roles.known])
     raw = data[roles.treat]
     absent = {name: _is_missing(column) for name, column in values.items()}
@@ -228,9 +245,10 @@ def read_columns(data: pd.DataFrame, schema: Schema, *, missing: str) -> Columns
             )
         keep = ~np.logical_or.reduce(list(absent.values()))
         values = {name: column[keep] for name, column in values.items()}
+        outside = {name: rows[keep] for name, rows in outside.items()}
         known = None if known is None else known[keep]
         raw = raw[keep]
-    return Columns(values, _treatment(raw, roles), known, len(raw))
+    return Columns(values, _treatment(raw, roles), known, len(raw), outside)
 
 
 def arrays_from(
@@ -415,9 +433,10 @@ def _check_column(data: pd.DataFrame, argument: str, name: Any) -> None:
         present = False
     if not isinstance(name, str) or not present:
         shown = repr(name) if isinstance(name, str | int | float | None) else type(name).__name__
-        near = difflib.get_close_matches(str(name), [str(column) for column in data.columns], 3)
-        hint = f" (near matches: {_list(near)})" if isinstance(name, str) and near else ""
-        raise DPStatsError(f"`{argument}` must name a column of `data`; got {shown}{hint}")
+        hint = column_hint(name, data.columns) if isinstance(name, str) else ""
+        raise DPStatsError(
+            f"`{argument}` must name a column of `data`; got {shown}{hint and f' ({hint})'}"
+        )
     if list(data.columns).count(name) > 1:
         raise DPStatsError(f"`{argument}` must name one column; `data` has {name!r} more than once")
 

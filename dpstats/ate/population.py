@@ -43,6 +43,7 @@ class Case:
     adjust: bool | None
     split: Mapping[str, float] | Literal["published"] | None
     searched: int
+    searched_outcome: int
     rows_per_person: int
     probability: float | None
     overlap: float | None

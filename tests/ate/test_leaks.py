@@ -275,6 +275,12 @@ CALLS = {
     "overlap": {"overlap": 0.25},
     "balance": {"balance": 0.3},
     "balance, gaussian": {"balance": 0.3, "delta": 1e-5},
+    # a share at which no public scale has the digits of a row
+    "outside": {"check_bounds": 0.2, "bounds": {**BOUNDS, "x1": (3300.0, 3600.0)}},
+    "outside, gaussian": {
+        **{"formula": "y ~ x1 + g", "levels": {"g": ["a", "c"]}},
+        **{"check_bounds": 0.2, "delta": 1e-5},
+    },
     "parts": {"folds": 4, "subsets": 7, "train_share": 0.3},
     "rows": {"rows_per_person": 3},
     "propensity": {"propensity": "~ x2"},
@@ -701,6 +707,11 @@ QUESTIONS = {
     "output": {"propensity": dp.propensity.Output()},
     "treated": {"treated": 1, "delta": 1e-3},
     "balance": {"balance": 0.3},
+    "outside": {"check_bounds": 0.2},
+    "outside levels": {
+        **{"formula": "y ~ g * x1", "levels": {"g": ["a", "b"]}, "check_bounds": 0.2},
+    },
+    "outside, found": {"bounds": None, "formula": "y ~ x1", "eps": 40.0, "check_bounds": 0.1},
     "adjust": {"adjust": True, "eps": 12.0},
     "published": {"split": "published"},
     "overlap": {"overlap": 0.01, "eps": 0.1},
