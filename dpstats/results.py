@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from dpstats.alarms import Signal, alarms
 from dpstats.errors import DPStatsError
 from dpstats.inference import Inference, check_alpha
+from dpstats.passed import passed
 from dpstats.storage import FORMAT, encode, plain, write_json
 
 if TYPE_CHECKING:
@@ -63,6 +65,41 @@ class PrivateResults(ABC):
     @abstractmethod
     def _diagnostic_rows(self) -> list[tuple[str, str, str]]:
         """Return (quantity, value, reading) from released numbers."""
+
+    @abstractmethod
+    def _outcome_bounds(self) -> tuple[float, float] | None:
+        """Return the bounds that the outcome was clipped to, if there are any."""
+
+    @abstractmethod
+    def sampling_sd(self) -> float:
+        """Return the standard deviation that sampling alone gives the estimate."""
+
+    def _signals(self) -> list[Signal]:
+        """Return what the rules for warnings look at (`dpstats.alarms`)."""
+        signals = []
+        interval, bounds = self.conf_int(0.05), self._outcome_bounds()
+        if bounds is not None:
+            width = float((interval[1] - interval[0]).min())
+            name = "95% interval over the outcome's range"
+            signals.append(Signal(name, width / (bounds[1] - bounds[0])))
+        noise, estimate = self.noise_sd(), float(self.params.abs().max())
+        if noise > self.sampling_sd():
+            signals.append(Signal("estimate, in noise sd", estimate / noise))
+        found = self.privacy.public.get("bounds found privately") or {}
+        if found:
+            spent = sum(row.epsilon for row in self.privacy.records if row.release == "bounds")
+            share = spent / self.privacy.epsilon
+            signals.append(Signal("bounds searched", share, ", ".join(found)))
+        return signals
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What makes the estimate doubtful, by the rules of `dpstats.alarms`; may be empty.
+
+        Every rule compares one released number with a public limit. Summaries, reports and
+        comparisons show the same sentences.
+        """
+        return alarms(self._signals())
 
     @property
     @abstractmethod
@@ -122,7 +159,7 @@ class PrivateResults(ABC):
         import pandas as pd
 
         if which != "params":
-            raise DPStatsError(f"`which` must be 'params' for this result; got {which!r}")
+            raise DPStatsError(f"`which` must be 'params' for this result; got {passed(which)}")
         level = check_alpha(alpha)
         rows = [row.interval(level) for row in self._inference.values()]
         return pd.DataFrame(rows, index=self.params.index, columns=[0, 1])
@@ -155,11 +192,11 @@ class PrivateResults(ABC):
     def diagnostics(self) -> pd.DataFrame:
         """Checks computed from released numbers only: `quantity`, `value`, `reading`.
 
-        pandas shortens a long reading when it prints; `summary(diagnostics=True)` shows all of it.
+        It prints whole, long readings wrapped; `summary(diagnostics=True)` shows it too.
         """
-        import pandas as pd
+        from dpstats.report.readable import ReadableFrame
 
-        return pd.DataFrame(self._diagnostic_rows(), columns=["quantity", "value", "reading"])
+        return ReadableFrame(self._diagnostic_rows(), columns=["quantity", "value", "reading"])
 
     def tidy(self, alpha: float = 0.05) -> pd.DataFrame:
         """Return one row a parameter, in the column names of R's broom.
@@ -184,7 +221,9 @@ class PrivateResults(ABC):
     def glance(self) -> pd.DataFrame:
         """Return one row for the model."""
 
-    def summary(self, alpha: float = 0.05, *, diagnostics: bool = False) -> PrivateSummary:
+    def summary(
+        self, alpha: float = 0.05, *, diagnostics: bool = False, decimals: int | None = None
+    ) -> PrivateSummary:
         """Return the summary table.
 
         Parameters
@@ -193,15 +232,25 @@ class PrivateResults(ABC):
             One minus the level of the intervals shown.
         diagnostics : bool
             Whether to show `diagnostics` too, with every reading in full.
+        decimals : int, optional
+            Digits after the point of estimates, errors and intervals, up to 10. By default as many
+            as show the standard error with two significant digits.
 
         Returns
         -------
         PrivateSummary
             A statsmodels `Summary`: `as_text`, `as_html`, `as_latex`, `as_csv`.
+
+        Raises
+        ------
+        DPStatsError
+            If `alpha` is not in (0, 1), or `decimals` no such number.
         """
+        from dpstats.report._numbers import check_decimals
         from dpstats.report.summary import TableContent, build_summary
 
         content = self._summary_content(check_alpha(alpha))
+        content = replace(content, decimals=check_decimals(decimals))
         if diagnostics:
             title, heads = (
                 "Diagnostics, from released numbers only",
@@ -244,22 +293,42 @@ class PrivateResults(ABC):
                 "releases": [plain(record) for record in privacy.records],
             },
             "diagnostics": self.diagnostics.to_dict("records"),
+            "warnings": list(self.warnings),
             "released": {name: plain(getattr(self, name)) for name in self._STATE},
         }
 
-    def save(self, path: str | PathLike[str]) -> None:
+    def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
         """Write the result as JSON; `dpstats.load` reads it back.
 
         Parameters
         ----------
         path : str or path
             File to write.
+        overwrite : bool
+            Whether it may replace a file that exists. A private result that is lost cannot be
+            computed again without paying again.
+
+        Raises
+        ------
+        ResultExistsError
+            A `FileExistsError`, if the file exists and `overwrite` is false.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import dpstats as dp
+        >>> trial = dp.simulate.ate("well_specified", 2000, rng=1)
+        >>> res = dp.dp_ate("y ~ x1 + x2 + x3 + x4", treat="w", data=trial.data, eps=1,
+        ...                 bounds=trial.bounds)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     res.save(f"{folder}/effect.json")
+        ...     same = dp.load(f"{folder}/effect.json")
+        >>> same.params.equals(res.params)
+        True
         """
         state = {name: encode(getattr(self, name)) for name in self._STATE}
-        write_json(
-            path,
-            {"format": FORMAT, "dpstats": _version(), "class": type(self).__name__, "state": state},
-        )
+        content = {"format": FORMAT, "dpstats": _version(), "class": type(self).__name__}
+        write_json(path, {**content, "state": state}, overwrite=overwrite)
 
     def report(
         self,
@@ -268,6 +337,9 @@ class PrivateResults(ABC):
         alpha: float = 0.05,
         title: str | None = None,
         question: str | None = None,
+        caption: str | None = None,
+        label: str | None = None,
+        decimals: int | None = None,
     ) -> Path:
         r"""Write a report: question, estimate, privacy in plain words, releases, plots, citation.
 
@@ -283,6 +355,11 @@ class PrivateResults(ABC):
             One minus the level of the intervals.
         title, question : str, optional
             Heading and what stands below it, in your words.
+        caption, label : str, optional
+            Of the table in LaTeX: with either it stands in a `table` environment of its own. The
+            caption is escaped; the label is what `\ref` names.
+        decimals : int, optional
+            As for `summary`.
 
         Returns
         -------
@@ -292,7 +369,7 @@ class PrivateResults(ABC):
         Raises
         ------
         DPStatsError
-            If the suffix is another or `alpha` is not in (0, 1).
+            If the suffix is another, `alpha` is not in (0, 1) or LaTeX could not read the label.
 
         Examples
         --------
@@ -308,7 +385,16 @@ class PrivateResults(ABC):
         from dpstats.report.files import write_report
 
         level = check_alpha(alpha)
-        return write_report(self, path, alpha=level, title=title, question=question)
+        return write_report(
+            self,
+            path,
+            alpha=level,
+            title=title,
+            question=question,
+            caption=caption,
+            label=label,
+            decimals=decimals,
+        )
 
     def report_blocks(self) -> tuple[Block, ...]:
         """Return the blocks of this result in an HTML page: summary, plot, diagnostics."""
@@ -358,6 +444,7 @@ def coefficient_table(results: PrivateResults, alpha: float) -> pd.DataFrame:
 
 def releases_table(privacy: PrivacyRecord) -> TableContent:
     """Return the table of releases as the summary shows it."""
+    from dpstats.report._numbers import number
     from dpstats.report.summary import TableContent
 
     total = privacy.epsilon
@@ -365,16 +452,28 @@ def releases_table(privacy: PrivacyRecord) -> TableContent:
         (
             record.release,
             record.mechanism,
-            f"{record.sensitivity:.4g} ({record.norm})",
-            f"{record.scale:.4g}",
-            f"{record.epsilon:.4g}",
+            f"{number(record.sensitivity)} ({record.norm})",
+            number(record.scale),
+            number(record.epsilon),
             f"{record.delta:.2g}" if record.delta else "0",
-            f"{100.0 * record.epsilon / total:.3g}%",
+            _share(record.epsilon / total),
         )
         for record in privacy.records
     )
     headers = ("release", "mechanism", "sensitivity", "scale", "eps", "delta", "share")
     return TableContent("Noisy releases", headers, rows)
+
+
+def _share(part: float) -> str:
+    """Write a share of the budget in per cent; what is next to nothing as such."""
+    return "<0.1%" if 0.0 < part < 5e-4 else f"{100.0 * part:.3g}%"
+
+
+def size_words(value: float) -> str:
+    """Write a standard error by itself, with two significant digits."""
+    from dpstats.report._numbers import places, rounded
+
+    return rounded(value, places(value))
 
 
 def format_budget(value: float) -> str:

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from dpstats.alarms import Signal
 from dpstats.errors import DPStatsError
 from dpstats.inference import DRAWS, Inference
+from dpstats.passed import passed
 from dpstats.results import (
     PrivateResults,
     coefficient_table,
@@ -16,6 +18,7 @@ from dpstats.results import (
     format_budget,
     releases_table,
     simulation,
+    size_words,
 )
 
 if TYPE_CHECKING:
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
     from dpstats.ate.balance import Balance
     from dpstats.ate.kernels.base import Estimand, Released
+    from dpstats.ate.outside import Outside
     from dpstats.privacy.accounting import PrivacyRecord
     from dpstats.report.story import Story
     from dpstats.report.summary import SummaryContent
@@ -92,9 +96,13 @@ class ATEResults(PrivateResults):
     ----------
     privacy : PrivacyRecord
         What was spent, whom it protects, what was taken as public.
+    outside : Outside or None
+        Released number of rows with a value outside its bounds or levels: `count`, `sd` (of the
+        noise), `share`, `interval` and `reading()`. None unless the call spent a share on it
+        (`check_bounds`).
     """
 
-    _STATE = ("facts", "released", "privacy", "covariates")
+    _STATE = ("facts", "released", "privacy", "covariates", "outside")
 
     def __init__(
         self,
@@ -102,11 +110,13 @@ class ATEResults(PrivateResults):
         released: Released,
         privacy: PrivacyRecord,
         covariates: Balance | None = None,
+        outside: Outside | None = None,
     ) -> None:
         self.facts = facts
         self.released = released
         self.privacy = privacy
         self.covariates = covariates
+        self.outside = outside
 
     @property
     def nobs(self) -> int:
@@ -161,12 +171,12 @@ class ATEResults(PrivateResults):
             )
             raise DPStatsError(
                 f"`name` must be {' or '.join(self.facts.estimands)} for this release; "
-                f"got {name!r}{advice}"
+                f"got {passed(name)}{advice}"
             )
         facts = replace(self.facts, estimand=wanted)
         # the balance is that of the weights of the estimand of the call
         covariates = self.covariates if wanted == self.facts.estimand else None
-        return ATEResults(facts, self.released, self.privacy, covariates)
+        return ATEResults(facts, self.released, self.privacy, covariates, self.outside)
 
     @property
     def balance(self) -> pd.DataFrame:
@@ -190,7 +200,9 @@ class ATEResults(PrivateResults):
                 "`balance` must be a share of the budget in the call of dp_ate, with a method that "
                 "weighs or blocks rows, for this table (and for another estimand a call of its own)"
             )
-        return self.covariates.table()
+        from dpstats.report.readable import ReadableFrame
+
+        return ReadableFrame(self.covariates.table())
 
     @property
     def blocks(self) -> pd.DataFrame:
@@ -209,6 +221,8 @@ class ATEResults(PrivateResults):
         DPStatsError
             If the method has no blocks.
         """
+        from dpstats.report.readable import ReadableFrame
+
         cells = getattr(self.released, "blocks", None)
         if cells is None:
             raise DPStatsError(f"`blocks` needs a method with blocks; this is {self.method!r}")
@@ -217,7 +231,7 @@ class ATEResults(PrivateResults):
         middle = low + (high - low) / 2.0
         table["mean_control"] += middle
         table["mean_treated"] += middle
-        return table
+        return ReadableFrame(table)
 
     def noise_sd(self) -> float:
         """Return the standard deviation that privacy noise alone gives the estimate."""
@@ -232,13 +246,35 @@ class ATEResults(PrivateResults):
     def _diagnostic_rows(self) -> list[tuple[str, str, str]]:
         noise, sampling = self.noise_sd(), self.sampling_sd()
         rows = [
-            ("sd of privacy noise", f"{noise:.4g}", compare_sizes(noise, sampling)),
-            ("sd of sampling error", f"{sampling:.4g}", self._sampling_reading()),
+            ("sd of privacy noise", size_words(noise), compare_sizes(noise, sampling)),
+            ("sd of sampling error", size_words(sampling), self._sampling_reading()),
         ]
         rows += getattr(self.released, "diagnostics", list)()
         if self.covariates is not None:
             rows += self.covariates.diagnostics()
+        if self.outside is not None:
+            rows += self.outside.diagnostics()
         return rows
+
+    def _outcome_bounds(self) -> tuple[float, float]:
+        return self.facts.outcome_bounds
+
+    def _signals(self) -> list[Signal]:
+        signals = super()._signals() + getattr(self.released, "signals", list)()
+        if self.covariates is not None:
+            signals += self.covariates.signals()
+        if self.outside is not None:
+            signals.append(Signal("rows outside bounds", self.outside.interval[0]))
+        if self._one_block() and (left_out := self._left_out()):
+            signals.append(Signal("covariates adjusted for", 0.0, left_out))
+        return signals
+
+    def _left_out(self) -> str:
+        """Return the right side of the formula where one block leaves it without any effect."""
+        if self.facts.propensity.startswith("known"):
+            return ""
+        terms = self.facts.formula.partition("~")[2].strip()
+        return "" if terms in {"", "1", "0", "-1"} else terms
 
     def _sampling_reading(self) -> str:
         if self.released.exact:
@@ -300,8 +336,8 @@ class ATEResults(PrivateResults):
             ("Method:", self._title()),
             ("Propensity:", facts.propensity),
             *((f"{name}:", value) for name, value in facts.constants),
-            ("Std. error, privacy:", f"{self.noise_sd():.4g}"),
-            ("Std. error, sampling:", f"{self.sampling_sd():.4g}"),
+            ("Std. error, privacy:", size_words(self.noise_sd())),
+            ("Std. error, sampling:", size_words(self.sampling_sd())),
         ]
         banner = None
         if not privacy.private:
@@ -316,6 +352,7 @@ class ATEResults(PrivateResults):
             tables=tables,
             notes=self._notes(),
             banner=banner,
+            warnings=self.warnings,
         )
 
     def _one_block(self) -> bool:
@@ -338,9 +375,11 @@ class ATEResults(PrivateResults):
             notes.append("Taken as public: " + _public_text(public) + ".")
             found = public.get("bounds found privately") or {}
             if found:
+                notes.append("Bounds found privately: " + _bounds_text(found) + ".")
+            if self.outside is not None:
                 notes.append(
-                    "Bounds found privately: " + _bounds_text(found) + ". Values beyond them were "
-                    "clipped, which moves the estimate if there are many."
+                    "Rows with a value outside its bounds or levels, by a private count: "
+                    f"{self.outside.reading()}."
                 )
             given = (
                 " They take the released propensities as given: confounding left within blocks, "
@@ -362,6 +401,11 @@ class ATEResults(PrivateResults):
                 f"{getattr(self.released, 'estimated', 'the propensity')}."
                 if self._fit_in_error()
                 else "Standard errors take the fitted propensities as given."
+            )
+        if self._one_block() and not self._left_out():
+            notes.append(
+                "One block: the estimate is the difference in means, which is causal only if "
+                "treatment was randomised."
             )
         notes += getattr(self.released, "notes", list)()
         adjusts = (
@@ -420,7 +464,8 @@ class ATEResults(PrivateResults):
             return plots.budget(self.privacy.releases, ax=ax)
         if kind != "effect":
             raise DPStatsError(
-                f"`kind` must be 'effect', 'blocks', 'overlap', 'love' or 'budget'; got {kind!r}"
+                "`kind` must be 'effect', 'blocks', 'overlap', 'love' or 'budget'; got "
+                f"{passed(kind)}"
             )
         return plots.effect(
             self._effect_rows(),
@@ -462,12 +507,20 @@ class ATEResults(PrivateResults):
     def _effect_rows(self) -> pd.DataFrame:
         import pandas as pd
 
-        estimate = float(self.params.iloc[0])
+        estimate, error = float(self.params.iloc[0]), float(self.bse.iloc[0])
         low, high = self.conf_int().iloc[0]
         narrow = self.privacy_interval().iloc[0]
         return pd.DataFrame(
-            [(self.params.index[0], estimate, low, high, *narrow)],
-            columns=["name", "estimate", "total_low", "total_high", "privacy_low", "privacy_high"],
+            [(self.params.index[0], estimate, error, low, high, *narrow)],
+            columns=[
+                "name",
+                "estimate",
+                "std_error",
+                "total_low",
+                "total_high",
+                "privacy_low",
+                "privacy_high",
+            ],
         )
 
 

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from dpstats.alarms import Signal
 from dpstats.errors import DPStatsError
 from dpstats.inference import Inference, check_alpha
-from dpstats.results import PrivateResults, simulation
+from dpstats.passed import passed
+from dpstats.results import PrivateResults, simulation, size_words
 from dpstats.synth.axis import TimeAxis
 from dpstats.synth.data import before_after
 from dpstats.synth.kernels.base import Public
@@ -235,7 +237,7 @@ class SynthResults(PrivateResults):
         if which == "params":
             return super().conf_int(alpha)
         if which != "periods":
-            raise DPStatsError(f"`which` must be 'params' or 'periods'; got {which!r}")
+            raise DPStatsError(f"`which` must be 'params' or 'periods'; got {passed(which)}")
         level = check_alpha(alpha)
         places = range(len(self.facts.treated))
         half = np.stack([self._half_widths(place, "both", level) for place in places])
@@ -309,7 +311,7 @@ class SynthResults(PrivateResults):
         before = before_after(facts.axis, T0)
         if before >= facts.pre_periods:
             true = facts.axis.words()[facts.pre_periods - 1]
-            raise DPStatsError(f"`T0` must lie before the true one, {true}; got {T0!r}")
+            raise DPStatsError(f"`T0` must lie before the true one, {true}; got {passed(T0)}")
         low, half = self._scale()
         paths = self.released.placebo((facts.targets - low) / half, before)
         if paths is None:
@@ -332,6 +334,14 @@ class SynthResults(PrivateResults):
     def sampling_sd(self) -> float:
         """Return the standard deviation that sampling alone gives the estimate."""
         return self._spread("sampling")
+
+    def _outcome_bounds(self) -> tuple[float, float] | None:
+        return self.facts.bounds
+
+    def _signals(self) -> list[Signal]:
+        found = self.reading()
+        signal = Signal("gain over the last value", float(found.useful), found.text)
+        return [*super()._signals(), signal, *getattr(self.released, "signals", list)()]
 
     def rmspe(self) -> float:
         """Return the root mean squared error of the fit before the intervention, or nan."""
@@ -361,7 +371,7 @@ class SynthResults(PrivateResults):
             errors = self.released.errors(target, _DRAWS_FOR_WARNING, rng, "both")
             drawn.append(errors.periods[:, :span])
         error = half * float(np.sqrt(np.mean(np.square(drawn))))
-        sizes = f"expected error {error:.3g}, against {last:.3g} for the last value"
+        sizes = f"expected error {size_words(error)}, against {size_words(last)} for the last value"
         exact = self.released.exact
         cure = "" if exact else "; more donors or a larger `eps` would help"
         if getattr(self.released, "directions", 1) == 0:

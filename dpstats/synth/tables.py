@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dpstats.errors import DPStatsError
-from dpstats.results import coefficient_table, compare_sizes, format_budget, releases_table
+from dpstats.passed import passed
+from dpstats.results import (
+    coefficient_table,
+    compare_sizes,
+    format_budget,
+    releases_table,
+    size_words,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,9 +56,9 @@ def summary_content(result: SynthResults, alpha: float) -> SummaryContent:
     right = [
         ("Method:", facts.method),
         *((f"{name[:1].upper()}{name[1:]}:", value) for name, value in facts.constants),
-        *([("RMSPE before T0:", f"{fit:.4g}")] if math.isfinite(fit) else []),
-        ("Std. error, privacy:", f"{result.noise_sd():.4g}"),
-        ("Std. error, sampling:", f"{result.sampling_sd():.4g}"),
+        *([("RMSPE before T0:", size_words(fit))] if math.isfinite(fit) else []),
+        ("Std. error, privacy:", size_words(result.noise_sd())),
+        ("Std. error, sampling:", size_words(result.sampling_sd())),
     ]
     banner = None
     if not privacy.private:
@@ -67,11 +75,13 @@ def summary_content(result: SynthResults, alpha: float) -> SummaryContent:
         tables=tables,
         notes=_notes(result),
         banner=banner,
+        warnings=result.warnings,
     )
 
 
 def _period_tables(result: SynthResults, alpha: float) -> tuple[TableContent, ...]:
-    from dpstats.report.summary import TableContent, fixed, number
+    from dpstats.report._numbers import places, rounded
+    from dpstats.report.summary import TableContent, number
 
     facts = result.facts
     count = len(facts.treated) * (facts.axis.size - facts.pre_periods)
@@ -80,6 +90,9 @@ def _period_tables(result: SynthResults, alpha: float) -> tuple[TableContent, ..
     several = len(facts.treated) > 1
     intervals = result.conf_int(alpha, "periods").to_numpy().reshape(len(facts.treated), -1, 2)
     paths = result.counterfactual.to_numpy(dtype=float).reshape(facts.axis.size, -1).T
+    # one number of digits for the column: that of the narrowest interval
+    narrowest = np.nanmin(intervals[..., 1] - intervals[..., 0])
+    digits = places(float(narrowest) / (2.0 * NormalDist().inv_cdf(1.0 - alpha / 2.0)))
     words = facts.axis.words()
     rows = []
     for place, unit in enumerate(facts.treated):
@@ -87,7 +100,7 @@ def _period_tables(result: SynthResults, alpha: float) -> tuple[TableContent, ..
             seen, path = facts.targets[place, t], paths[place, t]
             values = (seen, path, seen - path, *intervals[place, step])
             name = (str(unit), words[t]) if several else (words[t],)
-            rows.append((*name, *(fixed(float(value), 3) for value in values)))
+            rows.append((*name, *(rounded(float(value), digits) for value in values)))
     tail = alpha / 2.0
     ends = (f"[{number(tail)}", f"{number(1 - tail, 6)}]")
     names = (facts.unit, facts.axis.name) if several else (facts.axis.name,)
@@ -100,11 +113,11 @@ def _notes(result: SynthResults) -> tuple[str, ...]:
     notes = [privacy.statement()]
     if not result.released.exact:
         notes.append("Taken as public: " + _public_text(privacy.public) + ".")
-        found = privacy.public.get("bounds found privately") or {}
-        if found:
-            notes.append("Bounds found privately: " + _bounds_text(found) + ".")
-        text = result.reading().text
-        notes.append(f"{text[:1].upper()}{text[1:]}.")
+        searched = privacy.public.get("bounds found privately") or {}
+        if searched:
+            notes.append("Bounds found privately: " + _bounds_text(searched) + ".")
+        if (found := result.reading()).useful:
+            notes.append(f"{found.text[:1].upper()}{found.text[1:]}.")
     hidden = ""
     if _hides(result):
         hidden = " What the noise hides of the donors' movements counts as sampling error."
@@ -184,17 +197,17 @@ def diagnostic_rows(result: SynthResults) -> list[tuple[str, str, str]]:
     if _hides(result):
         reading += "; what the noise hides counts as sampling error"
     rows = [
-        ("sd of privacy noise", f"{noise:.4g}", reading),
-        ("sd of sampling error", f"{sampling:.4g}", "from what the fit leaves of the treated"),
-        ("expected error by period", f"{found.error:.4g}", found.text),
+        ("sd of privacy noise", size_words(noise), reading),
+        ("sd of sampling error", size_words(sampling), "from what the fit leaves of the treated"),
+        ("expected error by period", size_words(found.error), found.text),
         (
             "error of the last value",
-            f"{found.last_value:.4g}",
+            size_words(found.last_value),
             "carried forward inside the pre-period, at the same horizons",
         ),
     ]
     if math.isfinite(fit):
-        rows.append(("RMSPE before T0", f"{fit:.4g}", "fit of the treated series"))
+        rows.append(("RMSPE before T0", size_words(fit), "fit of the treated series"))
     directions = getattr(result.released, "directions", None)
     if directions is not None:
         rows.append(("directions found", str(directions), "common movements above the noise"))
@@ -210,11 +223,13 @@ def draw(
 
     facts = result.facts
     if kind not in _KINDS:
-        raise DPStatsError(f"`kind` must be 'path', 'gap', 'placebo' or 'budget'; got {kind!r}")
+        raise DPStatsError(
+            f"`kind` must be 'path', 'gap', 'placebo' or 'budget'; got {passed(kind)}"
+        )
     if kind == "budget":
         return plots.budget(result.privacy.releases, ax=ax)
     if unit is not None and unit not in facts.treated:
-        raise DPStatsError(f"`unit` must be one of the treated; got {unit!r}")
+        raise DPStatsError(f"`unit` must be one of the treated; got {passed(unit)}")
     place = 0 if unit is None else facts.treated.index(unit)
     words = facts.axis.words()
     name = facts.treated[place]

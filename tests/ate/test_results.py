@@ -399,7 +399,9 @@ def test_round_trips(result, tmp_path):
 def test_a_pickle_holds_the_parts_only(result):
     str(result)
     result.conf_int()
-    assert set(result.__getstate__()) == {"facts", "released", "privacy", "covariates"}
+    assert set(result.__getstate__()) == {
+        *("facts", "released", "privacy", "covariates", "outside")
+    }
     assert len(pickle.dumps(result)) < 20_000
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
+    from dpstats.alarms import Signal
     from dpstats.ate.kernels.base import Arrays
     from dpstats.privacy.accounting import Release
     from dpstats.privacy.mechanisms import Mechanisms
@@ -195,6 +196,12 @@ class AipwReleased:
             ),
         ]
         return [*rows, *getattr(self.correction, "diagnostics", list)()]
+
+    def signals(self) -> list[Signal]:
+        """Return what the rules for warnings look at."""
+        if self.model is None or self.correction is None:
+            return []
+        return [*self.model.signals(), *getattr(self.correction, "signals", list)()]
 
 
 class Aipw(Kernel[IpwSettings]):

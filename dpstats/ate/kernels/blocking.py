@@ -33,6 +33,7 @@ from dpstats.ate.kernels.outcome import OutcomeModel, release_outcome, residuals
 from dpstats.ate.kernels.weights import scores_again
 from dpstats.calls import check_count, check_number
 from dpstats.errors import DPStatsError
+from dpstats.passed import passed
 
 if TYPE_CHECKING:
     from dpstats.ate.kernels.base import Arrays
@@ -66,7 +67,7 @@ def _check_blocks(value: Any) -> int | str:
     rule = f"an integer from 1 to {_MOST_BLOCKS} or 'published'"
     check_count("blocks", value, rule)
     if value > _MOST_BLOCKS:
-        raise DPStatsError(f"`blocks` must be {rule}; got {value!r}")
+        raise DPStatsError(f"`blocks` must be {rule}; got {passed(value)}")
     return int(value)
 
 
@@ -77,7 +78,7 @@ def _check_min_count(value: Any) -> float:
 
 def _check_flag(name: str, value: Any) -> bool:
     if value not in (True, False):
-        raise DPStatsError(f"`{name}` must be None, True or False; got {value!r}")
+        raise DPStatsError(f"`{name}` must be None, True or False; got {passed(value)}")
     return bool(value)
 
 

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
+from dpstats.alarms import Signal
 from dpstats.ate.kernels.base import (
     Estimand,
     Parts,
@@ -42,6 +43,7 @@ from dpstats.ate.kernels.blockmeans import BlockEffects, Cells, block_effects, t
 
 if TYPE_CHECKING:
     import pandas as pd
+    from numpy.typing import NDArray
 
     from dpstats.ate.kernels.base import Arrays
     from dpstats.ate.kernels.outcome import OutcomeModel
@@ -55,6 +57,8 @@ __all__ = ["CellsReleased", "Form", "cell_totals", "release_cells", "release_squ
 # draws of the outcome model in a bootstrap, and normal rows by arm
 _MODEL_DRAWS = 500
 _PSEUDO_ROWS = 2000
+# share of the rows below which a block is called empty in words
+_NOBODY = 0.05
 
 Form: TypeAlias = Literal["joint", "separate", "single"]
 
@@ -341,40 +345,30 @@ class CellsReleased:
 
     def notes(self) -> list[str]:
         """Return what a reader of the estimate must know."""
-        notes = []
-        arms = self.found("ate").counts.sum(axis=1)
-        unsure = 3.0 * math.sqrt(self.raw.shape[-1] * self.cells(self.raw).count_variance)
-        for arm, size in zip(("control", "treated"), arms, strict=True):
-            if not self.exact and size < unsure:
-                notes.append(
-                    f"The noisy number of {arm} rows cannot be told from zero: the estimate says "
-                    "nothing. Check `treat` and `treated`."
-                )
-        if self.raw.shape[-1] == 1:
+        several = self.raw.shape[-1] > 1
+        if several and self.smooth and not self.exact and not self.effects_differ("ate"):
             return [
-                *notes,
-                "One block: the estimate is the difference in means. Nothing was adjusted for "
-                "covariates and no budget was spent on them, so it is causal only if treatment "
-                "was randomised.",
-            ]
-        if self.smooth and not self.exact and not self.effects_differ("ate"):
-            return [
-                *notes,
                 "No difference between the effects of the blocks could be told from noise: they "
                 "share one effect, so ATE, ATT and ATC coincide.",
             ]
-        return notes
+        return []
 
     def diagnostics(self) -> list[tuple[str, str, str]]:
         """Return readings of the noisy cells."""
         found, m = self.found("ate"), self.raw.shape[-1]
-        thin = int(m - found.kept.sum())
         sd = math.sqrt(self.cells(self.raw).count_variance)
-        reading = "every block has enough rows in both arms"
+        empty = ~found.kept & (found.counts < max(self.min_count, 1.0)).all(axis=0)
+        thin = int((~found.kept & ~empty).sum())
+        reading = "every block with rows has enough of them in both arms"
         if thin:
             how = "the fitted line stands in" if self.smooth else "they are left out"
-            reading = f"blocks with a noisy count below {self.min_count:.3g} in an arm: {how}"
-        smallest = float(found.counts.min())
+            share = float(found.counts[:, ~found.kept & ~empty].sum()) / self.n
+            reading = (
+                f"blocks with a noisy count below {self.min_count:.3g} in one arm: {how} for about "
+                f"{share:.0%} of the rows"
+            )
+        # a block without rows is no sign of poor overlap
+        smallest = float(found.counts[:, ~empty if not empty.all() else empty].min())
         overlap = "" if smallest > 4.0 * sd else ": poor overlap there, or too few rows"
         model = []
         if self.model is not None:
@@ -396,9 +390,39 @@ class CellsReleased:
         return [
             *model,
             ("thin blocks", f"{thin} of {m}", reading),
+            *self._empty(found, empty),
             ("smallest noisy count", f"{smallest:.0f}", f"noise sd {sd:.3g}{overlap}"),
             ("noisy share of treated", f"{float(found.counts[1].sum()) / self.n:.3f}", ""),
         ]
+
+    def _empty(self, found: BlockEffects, empty: NDArray[np.bool_]) -> list[tuple[str, str, str]]:
+        """Return the reading of blocks in which neither arm has rows to speak of."""
+        if not empty.any():
+            return []
+        share = float(found.counts[:, empty].sum()) / self.n
+        reading = f"about {share:.0%} of the rows, too few to be told from noise"
+        if share < _NOBODY:
+            reading = "nobody, or next to nobody, has such propensities"
+        return [("empty blocks", f"{int(empty.sum())} of {empty.size}", reading)]
+
+    def signals(self) -> list[Signal]:
+        """Return what the rules for warnings look at."""
+        found, cells, m = self.found("ate"), self.cells(self.raw), self.raw.shape[-1]
+        signals = [] if self.model is None else self.model.signals()
+        sd = math.sqrt(cells.count_variance)
+        if not self.exact:
+            signals += [
+                Signal("rows of an arm, in noise sd", float(size) / (math.sqrt(m) * sd), arm)
+                for arm, size in zip(("control", "treated"), found.counts.sum(axis=1), strict=True)
+            ]
+        if m > 1:
+            # what noise alone would count there is taken off
+            rows = float(found.counts[:, ~found.kept].sum())
+            rows -= 2.0 * sd * math.sqrt(2.0 * int((~found.kept).sum()))
+            signals.append(Signal("rows without counterparts", max(rows, 0.0) / self.n))
+            if self.model is None and self.smooth:
+                signals.append(Signal("slope of treatment", float(trust(cells))))
+        return signals
 
 
 def _label(low: float, high: float, last: bool) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from dpstats.alarms import Signal
 from dpstats.ate.balance import check_balance
 from dpstats.ate.kernels.base import (
     Estimand,
@@ -190,6 +191,11 @@ class IpwReleased:
         if share < 3.0 * sd:
             reading += ": no such rows can be told from noise"
         return [("share of clipped propensities", f"{share:.3f}", reading)]
+
+    def signals(self) -> list[Signal]:
+        """Return what the rules for warnings look at."""
+        share, sd = self.spread.clipped_share() if self.spread else (0.0, 0.0)
+        return [Signal("share of clipped propensities", share)] if share > 3.0 * sd else []
 
     def notes(self) -> list[str]:
         """Return what a reader of the privacy record must know."""

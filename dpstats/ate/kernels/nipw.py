@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from dpstats.alarms import Signal
 from dpstats.ate.balance import check_balance
 from dpstats.ate.kernels.base import (
     Estimand,
@@ -36,6 +37,7 @@ from dpstats.ate.kernels.weights import (
     weight_slopes,
 )
 from dpstats.privacy.mechanisms import sum_lattice
+from dpstats.report._numbers import number
 
 if TYPE_CHECKING:
     from dpstats.ate.kernels.base import Arrays, RowWeights
@@ -232,8 +234,18 @@ class NipwReleased:
         rows = [(name, f"{ratio:.3f}", _reading(ratio, sd)) for name, ratio, sd in self._balance()]
         if not self.exact:
             reading = "from sums of weights that are off; part of the sampling error above"
-            rows.append(("sd allowed for clipping and misfit", f"{self.misfit_sd():.4g}", reading))
+            rows.append(
+                ("sd allowed for clipping and misfit", number(self.misfit_sd(), 3), reading)
+            )
         return rows
+
+    def signals(self) -> list[Signal]:
+        """Return what the rules for warnings look at."""
+        return [
+            Signal("sum of weights, off by", abs(ratio - 1.0), name)
+            for name, ratio, sd in self._balance()
+            if abs(ratio - 1.0) > 3.0 * sd
+        ]
 
 
 def _reading(value: float, sd: float) -> str:

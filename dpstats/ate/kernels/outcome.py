@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dpstats.alarms import Signal
 from dpstats.privacy.calibration import gaussian_dp_level
 
 if TYPE_CHECKING:
@@ -304,14 +305,22 @@ class OutcomeModel:
         """Return a diagnostic: how much of the difference between the arms was adjusted for."""
         if not self.columns:
             return ("adjustment seen", "none", "there are no covariates")
-        fit = self.last()
-        _, vectors, kept = self._kept(fit)
-        apart = (vectors.T @ (fit.means[1] - fit.means[0])) ** 2
-        seen = float(apart @ kept) / max(float(apart.sum()), _TINY)
+        seen = self._seen()
         text = "noise hides little of what differs between the arms"
         if seen < 0.9:
             text = "noise hides the rest: expect bias towards the unadjusted comparison"
         return ("adjustment seen", f"{seen:.0%}", text)
+
+    def signals(self) -> list[Signal]:
+        """Return what the rules for warnings look at."""
+        return [Signal("adjustment seen", self._seen())] if self.columns else []
+
+    def _seen(self) -> float:
+        """Return the share of the difference between the arms that was adjusted for."""
+        fit = self.last()
+        _, vectors, kept = self._kept(fit)
+        apart = (vectors.T @ (fit.means[1] - fit.means[0])) ** 2
+        return float(apart @ kept) / max(float(apart.sum()), _TINY)
 
     def pseudo_rows(self, count: int, rng: np.random.Generator) -> FloatArray:
         """Draw normal covariates with the released means and variances, shape (2, count, k)."""

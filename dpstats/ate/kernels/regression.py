@@ -19,8 +19,10 @@ from dpstats.ate.kernels.base import (
 )
 from dpstats.ate.kernels.least_squares import ArmRegressions
 from dpstats.ate.kernels.outcome import OutcomeModel, release_outcome
+from dpstats.report._numbers import number
 
 if TYPE_CHECKING:
+    from dpstats.alarms import Signal
     from dpstats.ate.kernels.base import Arrays
     from dpstats.privacy.accounting import Release
     from dpstats.privacy.mechanisms import Mechanisms
@@ -133,13 +135,21 @@ class RegressionReleased:
         count = math.sqrt(2.0) * self.model.noise / self.model.scales[0] ** 2
         return [
             self.model.reading(),
-            ("residual sd", f"{self.half_width * sd:.4g}", "of the outcome model, one noise sd up"),
+            (
+                "residual sd",
+                number(self.half_width * sd, 3),
+                "of the outcome model, one noise sd up",
+            ),
             (
                 "noisy share of treated",
                 f"{float(fit.counts[1]) / self.n:.3f}",
                 f"noise sd {count / math.sqrt(2.0) / self.n:.2g}",
             ),
         ]
+
+    def signals(self) -> list[Signal]:
+        """Return what the rules for warnings look at."""
+        return [] if self.model is None else self.model.signals()
 
     def _effect(self, effect: FloatArray) -> FloatArray:
         return self.half_width * np.clip(effect, -2.0, 2.0)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dpstats.alarms import Signal
 from dpstats.ate.kernels.base import Estimand, Parts, noise_draws, variance_bound
 from dpstats.privacy.mechanisms import Noisy, sum_lattice
 
@@ -176,6 +177,16 @@ class SubsetsReleased:
             reading = "so scattered that clipping and small samples bias them" if wide else ""
             rows.append(("sd of one subset's estimate", f"{sd:.3g}", reading))
         return rows
+
+    def signals(self) -> list[Signal]:
+        """Return what the rules for warnings look at."""
+        found = []
+        if self.coefficients:
+            found.append(Signal("rows a coefficient", self.n / self.subsets / self.coefficients))
+        if self.noisy_variance is not None:
+            name = "sd of one subset's estimate, over half the outcome's range"
+            found.append(Signal(name, math.sqrt(self.variance()) / self.half_width))
+        return found
 
     @property
     def _factor(self) -> float:
