@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 import numpy as np
 
 from dpstats.errors import DPStatsError
+from dpstats.passed import passed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -34,7 +35,7 @@ __all__ = [
 Relation = Literal["row", "unit"]
 
 _NUMBER = (int, float, np.integer, np.floating)
-_SMALLEST = 1e-9
+_SMALLEST, _LARGEST = 1e-9, 1e15
 # partitions that are no part of a file but all of it
 WHOLE = ("all rows", "all donors")
 
@@ -127,9 +128,9 @@ class PrivacyRecord:
     @property
     def releases(self) -> pd.DataFrame:
         """One row a noisy release, in the order in which they were made."""
-        import pandas as pd
+        from dpstats.report.readable import ReadableFrame
 
-        return pd.DataFrame(
+        return ReadableFrame(
             [asdict(record) for record in self.records],
             columns=[field.name for field in fields(Release)],
         )
@@ -165,10 +166,11 @@ def check_budget(eps: object, delta: object) -> tuple[float, float]:
     Raises
     ------
     DPStatsError
-        If `eps` is not a positive number or inf, or `delta` not a number in [0, 1).
+        If `eps` is not a positive number (from 1e-9 to 1e15) or inf, or `delta` not a number in
+        [0, 1).
     """
     if isinstance(eps, bool | np.bool_) or not isinstance(eps, _NUMBER):
-        raise DPStatsError(f"`eps` must be a positive number; got {type(eps).__name__} {eps!r}")
+        raise DPStatsError(f"`eps` must be a positive number; got {passed(eps)}")
     epsilon = float(eps)
     if math.isnan(epsilon) or epsilon <= 0.0:
         raise DPStatsError(f"`eps` must be a positive number; got {epsilon:g}")
@@ -177,8 +179,13 @@ def check_budget(eps: object, delta: object) -> tuple[float, float]:
             f"`eps` must be at least {_SMALLEST:g}: noise for less does not fit in floating "
             f"point; got {epsilon:g}"
         )
+    if _LARGEST < epsilon < math.inf:
+        raise DPStatsError(
+            f"`eps` must be at most {_LARGEST:g}, or inf for no noise at all: so little noise does "
+            f"not fit in floating point; got {epsilon:g}"
+        )
     if isinstance(delta, bool | np.bool_) or not isinstance(delta, _NUMBER):
-        raise DPStatsError(f"`delta` must be a number in [0, 1); got {delta!r}")
+        raise DPStatsError(f"`delta` must be a number in [0, 1); got {passed(delta)}")
     share = float(delta)
     if math.isnan(share) or not 0.0 <= share < 1.0:
         raise DPStatsError(f"`delta` must be a number in [0, 1); got {share:g}")
@@ -198,10 +205,10 @@ def check_split(split: Mapping[str, float], names: Sequence[str]) -> dict[str, f
     if set(split) != set(names):
         raise DPStatsError(
             f"`split` must give a share to each release of this call ({', '.join(names)}); "
-            f"got {', '.join(map(str, split)) or 'none'}"
+            f"got {passed(tuple(split))}"
         )
     if not all(isinstance(s, _NUMBER) and not isinstance(s, bool) for s in split.values()):
-        raise DPStatsError(f"`split` must hold positive shares; got {dict(split)}")
+        raise DPStatsError(f"`split` must hold positive shares; got {passed(dict(split))}")
     shares = {name: float(split[name]) for name in names}
     if not all(share > 0.0 and math.isfinite(share) for share in shares.values()):
         raise DPStatsError(f"`split` must hold positive shares; got {shares}")

@@ -78,8 +78,10 @@ def _is_numeric(column: list[Any]) -> bool:
 
 
 def _reads_as_number(value: Any) -> bool:
+    if not isinstance(value, str):
+        return False
     try:
-        float(value.replace(",", "").rstrip("% ")) if isinstance(value, str) else float("x")
+        float(value.replace(",", "").lstrip("<").rstrip("% "))
     except ValueError:
         return False
     return True

@@ -31,9 +31,15 @@ _CELL, _STUB = 18, 30
 # characters on a line of a one-column article, by size of the type
 _LATEX_SIZES = ((66, r"\normalsize"), (72, r"\small"), (84, r"\footnotesize"))
 _LATEX_WIDTH = 90
-# rules where the document does not load booktabs
+# rules where the document does not load booktabs, with some room between them and the text
+_ROOM = r"\noalign{\smallskip}"
 _RULES = "\n".join(
-    rf"\providecommand{{\{name}}}{{\hline}}" for name in ("toprule", "midrule", "bottomrule")
+    rf"\providecommand{{\{name}}}{{{rule}}}"
+    for name, rule in (
+        ("toprule", rf"\hline{_ROOM}"),
+        ("midrule", rf"{_ROOM}\hline{_ROOM}"),
+        ("bottomrule", rf"{_ROOM}\hline"),
+    )
 )
 _BREAK = "<br>"
 # estimates with stars, errors in parentheses, intervals in brackets: their hyphens are minus signs
@@ -206,13 +212,13 @@ def latex_grid(grid: Grid) -> str:
     r"""Return the table for inclusion in a LaTeX document.
 
     The rules are those of booktabs, or `\hline` where the document does not load it; no other
-    package is needed. No float: put it into a `table` with a caption, or leave it in the text.
+    package is needed. No float: `dpstats.report._float.floated` makes one of it.
 
     Examples
     --------
     >>> grid = Grid((Head("(1)"),), ((Row("a_b", ("-1.5",)),),))
     >>> print(*latex_grid(grid).splitlines()[3:], sep="\n")
-    \begingroup\centering\normalsize\setlength{\tabcolsep}{4pt}
+    \par\medskip\begingroup\centering\normalsize\setlength{\tabcolsep}{4pt}
     \begin{tabular}{@{}lc@{}}
     \toprule
          &  (1)   \\
@@ -220,7 +226,7 @@ def latex_grid(grid: Grid) -> str:
     a\_b & $-1.5$ \\
     \bottomrule
     \end{tabular}\par
-    \endgroup
+    \endgroup\medskip
     """
     parts = []
     groups = _groups(grid, _LATEX_WIDTH)
@@ -247,10 +253,10 @@ def latex_grid(grid: Grid) -> str:
         lines = "\n".join(rf"{latex_text(note)}\par" for note in grid.notes)
         notes = [r"\smallskip\begin{minipage}{\linewidth}\footnotesize\raggedright"]
         notes += [lines, r"\end{minipage}\par"]
-    begin = rf"\begingroup\centering{size}\setlength{{\tabcolsep}}{{4pt}}"
+    begin = rf"\par\medskip\begingroup\centering{size}\setlength{{\tabcolsep}}{{4pt}}"
     source = "\n".join([begin, *title, tables + r"\par", *notes, r"\endgroup"])
     macro = [UNICODE_MACRO] if r"\dpstatsunicode" in source else []
-    return "\n".join([*macro, _RULES, source])
+    return "\n".join([*macro, _RULES, source + r"\medskip"])
 
 
 def _tabulate(rows: Sequence[Any], form: Any, heads: Sequence[str] = ()) -> str:

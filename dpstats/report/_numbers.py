@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import math
+import numbers
+from typing import Any
 
-__all__ = ["fixed", "number"]
+from dpstats.errors import DPStatsError
+
+__all__ = ["check_decimals", "fixed", "number", "places", "rounded"]
+
+_MOST_DECIMALS = 10
 
 
 def fixed(value: float, decimals: int = 4) -> str:
@@ -66,3 +72,84 @@ def number(value: float, digits: int = 4) -> str:
         text = f"{value:.{decimals}f}"
         return text.rstrip("0").rstrip(".") if "." in text else text
     return f"{value:.{digits}g}"
+
+
+def check_decimals(decimals: Any) -> int | None:
+    """Return the digits after the point that a user asked for; None where the errors decide.
+
+    Raises
+    ------
+    DPStatsError
+        If it is anything else than None or an integer from 0 to 10.
+    """
+    if decimals is None:
+        return None
+    whole = isinstance(decimals, numbers.Integral) and not isinstance(decimals, bool)
+    if not whole or not 0 <= decimals <= _MOST_DECIMALS:
+        raise DPStatsError(
+            f"`decimals` must be an integer from 0 to {_MOST_DECIMALS}; got {decimals!r}"
+        )
+    return int(decimals)
+
+
+def places(error: float, digits: int = 2) -> int | None:
+    """Return the digits after the point that show a standard error with `digits` significant ones.
+
+    Parameters
+    ----------
+    error : float
+        A standard error.
+    digits : int
+        Significant digits; 2 is what tables are published with.
+
+    Returns
+    -------
+    int or None
+        None where the error is zero or not finite and says nothing about digits.
+
+    Examples
+    --------
+    >>> places(0.8635), places(0.0996), places(671.0), places(0.0)
+    (2, 2, 0, None)
+    """
+    error = abs(float(error))
+    if error == 0.0 or not math.isfinite(error):
+        return None
+    # .0996 is .10 with two digits
+    exponent = int(f"{error:.{digits - 1}e}".partition("e")[2])
+    return max(digits - 1 - exponent, 0)
+
+
+def rounded(value: float, decimals: int | None) -> str:
+    """Write a number with fixed digits after the point.
+
+    Parameters
+    ----------
+    value : float
+        Any number.
+    decimals : int or None
+        As `places` gives them; None: four significant digits.
+
+    Returns
+    -------
+    str
+        In scientific notation only beyond ten digits after the point, or fifteen before it.
+
+    Examples
+    --------
+    >>> rounded(3.3, 2), rounded(-0.001, 2), rounded(123456.7, 0), rounded(1.234e-12, 13)
+    ('3.30', '0.00', '123457', '1.2e-12')
+    """
+    value = float(value)
+    if not math.isfinite(value):
+        return str(value)
+    if decimals is None:
+        return number(value)
+    size = abs(value)
+    if size >= 1e15:
+        return f"{value:.4g}"
+    if decimals > _MOST_DECIMALS and 0.0 < size < 1e-4:
+        exponent = math.floor(math.log10(size))
+        return f"{value:.{min(max(exponent + decimals, 0), 15)}e}"
+    text = f"{value:.{min(decimals, 15)}f}"
+    return text.lstrip("-") if float(text) == 0.0 else text

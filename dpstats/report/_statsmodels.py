@@ -20,6 +20,7 @@ from dpstats.report._escape import (
     latex_text,
     plain,
 )
+from dpstats.report._float import floated
 from dpstats.report._layout import (
     PREFERRED_WIDTH,
     WIDEST,
@@ -43,6 +44,7 @@ _LATEX_SIZES = ((66, r"\normalsize"), (72, r"\small"), (78, r"\footnotesize"))
 # characters up to which a cell is not broken, and from which on it reads from the left
 _HTML_SHORT, _HTML_LONG = 16, 30
 _HTML_ALIGN = {"l": "left", "r": "right", "c": "center"}
+_WARNING_STYLE = "text-align:left;border-left:4px solid #b35900;padding-left:0.8em;margin:0.6em 0"
 _BANNER_STYLE = (
     "border:2px solid #a40000;color:#a40000;background:#fff;font-weight:bold;text-align:center;"
     "padding:0.4em 0.8em;margin:0.6em 0"
@@ -195,6 +197,10 @@ class ReportTable(SimpleTable):  # type: ignore[misc]
             max((display_width(plain(row[j].data)) for row in self), default=1) for j in columns
         ]
 
+    def _longest_word(self, column: int) -> int:
+        words = (word for row in self for word in plain(row[column].data).split(" "))
+        return max(map(display_width, words), default=1)
+
     def natural_width(self) -> int:
         """Return the columns the text takes when no cell is wrapped, save a few long values."""
         width = sum(self._natural()) + sum(self._gaps(range(len(self.aligns))))
@@ -218,6 +224,12 @@ class ReportTable(SimpleTable):  # type: ignore[misc]
         most = [18 if j in self.stubs and len(self.stubs) > 1 else 24 if j in self.stubs else 16
                 for j in range(len(natural))]  # fmt: skip
         floor = [min(wide, limit) for wide, limit in zip(natural, most, strict=True)]
+        if not self.pairs and sum(floor) + _GAP * (len(floor) - 1) > width:
+            # rather break texts between words than set a column apart
+            floor = [
+                wide if self.aligns[j] == "r" else max(min(wide, self._longest_word(j)), 1)
+                for j, wide in enumerate(floor)
+            ]
         if self.pairs:
             groups = [list(range(4))]
         elif sum(floor) + _GAP * (len(floor) - 1) <= width:
@@ -398,20 +410,28 @@ class PrivateSummary(Summary):  # type: ignore[misc]
         Numbered in this order.
     banner : str or None
         Stands first and last in every format.
+    warnings : sequence of str
+        Numbered from W1, above the notes.
     """
 
     def __init__(
-        self, tables: Sequence[ReportTable], notes: Sequence[str] = (), banner: str | None = None
+        self,
+        tables: Sequence[ReportTable],
+        notes: Sequence[str] = (),
+        banner: str | None = None,
+        warnings: Sequence[str] = (),
     ) -> None:
         super().__init__()
         self.tables: list[Any] = list(tables)  # a user may add tables of statsmodels
         self.notes = list(notes)
         self.banner = banner
+        self.warnings = list(warnings)
 
     @property
     def extra_txt(self) -> str | None:
         """The notes as they stand in the text."""
-        return "\n".join(self._note_lines(self._width())) or None
+        lines = _lines(self._width(), *self._foot()[1]) if self.notes else []
+        return "\n".join(lines) or None
 
     @extra_txt.setter
     def extra_txt(self, text: str | None) -> None:
@@ -431,12 +451,11 @@ class PrivateSummary(Summary):  # type: ignore[misc]
         widest = max((_natural_width(table) for table in self.tables), default=0)
         return PREFERRED_WIDTH if widest <= PREFERRED_WIDTH else min(widest, WIDEST)
 
-    def _note_lines(self, width: int) -> list[str]:
-        lines: list[str] = ["Notes:"] if self.notes else []
-        for place, note in enumerate(self.notes, 1):
-            mark = f"[{place}] "
-            lines.extend(wrap(mark + plain(note), width, indent=len(mark)))
-        return lines
+    def _foot(self) -> list[tuple[str, list[tuple[str, str]]]]:
+        """Return what stands at the foot: headings, and marked texts; either may be empty."""
+        warnings = [(f"[W{place}]", text) for place, text in enumerate(self.warnings, 1)]
+        notes = [(f"[{place}]", text) for place, text in enumerate(self.notes, 1)]
+        return [("Warnings:", warnings), ("Notes:", notes)]
 
     def _text_banner(self, width: int) -> list[str]:
         if not self.banner:
@@ -467,8 +486,8 @@ class PrivateSummary(Summary):  # type: ignore[misc]
             elif titles:
                 out += [*titles, "-" * width]
             out += [*table.body(width), rule]
-        notes = self._note_lines(width)
-        out += ["", *notes] if notes else []
+        for heading, texts in self._foot():
+            out += ["", *_lines(width, heading, texts)] if texts else []
         out += ["", *self._text_banner(width)] if self.banner else []
         return "\n".join(out)
 
@@ -485,22 +504,41 @@ class PrivateSummary(Summary):  # type: ignore[misc]
                 f'<div class="dpstats-banner" role="note" style="{_BANNER_STYLE}">'
                 f"{html_text(self.banner)}</div>"
             ]
-        notes = []
-        if self.notes:
-            lines = [f"[{place}] {html_text(note)}" for place, note in enumerate(self.notes, 1)]
-            inner = "<br/>\n".join(["Notes:", *lines])
-            notes = [f'<div class="dpstats-notes" style="text-align:left">{inner}</div>']
+        foot = []
+        styles = (("warnings", _WARNING_STYLE), ("notes", "text-align:left"))
+        for (heading, texts), (name, style) in zip(self._foot(), styles, strict=True):
+            inner = "<br/>\n".join([heading, *(f"{mark} {html_text(x)}" for mark, x in texts)])
+            if texts:
+                foot.append(f'<div class="dpstats-{name}" style="{style}">{inner}</div>')
         tables = [table.as_html() for table in self.tables]
-        parts = ['<div class="dpstats-summary">', *banner, *tables, *notes, *banner, "</div>"]
+        parts = ['<div class="dpstats-summary">', *banner, *tables, *foot, *banner, "</div>"]
         return "\n".join(parts)
 
-    def as_latex(self) -> str:
+    def as_latex(
+        self,
+        caption: str | None = None,
+        label: str | None = None,
+        position: str | None = None,
+    ) -> str:
         r"""Return the summary for inclusion in a LaTeX document; needs no package.
+
+        Parameters
+        ----------
+        caption, label : str, optional
+            With either the summary stands in a `table` environment. The caption is escaped; the
+            label is what `\ref` names.
+        position : str, optional
+            Of the environment, such as "htbp".
 
         Returns
         -------
         str
             Tabulars as wide as the line, the notes below them.
+
+        Raises
+        ------
+        DPStatsError
+            If LaTeX could not read one of them.
         """
         banner = []
         if self.banner:
@@ -516,12 +554,14 @@ class PrivateSummary(Summary):  # type: ignore[misc]
                 parts += [*_latex_table(table, width), r"\par\medskip\noindent"]
             else:
                 parts.append(table.as_latex_tabular())
-        if self.notes:
-            parts.append(r"{\footnotesize\raggedright\noindent Notes:\par")
-            for place, note in enumerate(self.notes, 1):
-                parts.append(rf"\noindent {{[}}{place}{{]}} {latex_text(note)}\par")
-            parts.append("}")
-        return with_unicode_macro("\n".join([*parts, *banner, r"\endgroup"]))
+        for heading, texts in self._foot():
+            if texts:
+                bold = rf"\textbf{{{heading}}}" if heading == "Warnings:" else heading
+                parts.append(rf"{{\footnotesize\raggedright\noindent {bold}\par")
+                parts += [rf"\noindent {latex_text(f'{mark} {text}')}\par" for mark, text in texts]
+                parts.append(r"}\smallskip")
+        source = with_unicode_macro("\n".join([*parts, *banner, r"\endgroup"]))
+        return floated(source, caption, label, position)
 
     def as_csv(self) -> str:
         """Return the summary as comma separated values.
@@ -532,11 +572,19 @@ class PrivateSummary(Summary):  # type: ignore[misc]
             Tables and notes one below the other, an empty line between them.
         """
         banner = [csv_line([self.banner])] if self.banner else []
-        notes = [csv_line([f"[{place}] {note}"]) for place, note in enumerate(self.notes, 1)]
+        foot = [[csv_line([f"{mark} {text}"]) for mark, text in texts] for _, texts in self._foot()]
         blocks = ["\n".join(part) for part in (banner,) if part]
         blocks += [table.as_csv() for table in self.tables]
-        blocks += ["\n".join(part) for part in (notes, banner) if part]
+        blocks += ["\n".join(part) for part in (*foot, banner) if part]
         return "\n\n".join(blocks)
+
+
+def _lines(width: int, heading: str, texts: Sequence[tuple[str, str]]) -> list[str]:
+    """Return a heading and marked texts below it, in lines of at most `width` columns."""
+    lines = [heading]
+    for mark, text in texts:
+        lines.extend(wrap(f"{mark} {plain(text)}", width, indent=len(mark) + 1))
+    return lines
 
 
 def _natural_width(table: Any) -> int:

@@ -12,23 +12,15 @@ import numpy as np
 
 from dpstats.errors import DPStatsError
 from dpstats.inference import check_alpha
-from dpstats.report._grid import (
-    Grid,
-    Head,
-    Row,
-    html_grid,
-    latex_grid,
-    markdown_grid,
-    text_grid,
-)
-from dpstats.report._numbers import fixed
+from dpstats.report._grid import Grid, Head, Row
+from dpstats.report._numbers import check_decimals, places, rounded
+from dpstats.report.comparison import Comparison
+from dpstats.report.story import plain_privacy, references
 from dpstats.results import PrivateResults, format_budget
 from dpstats.storage import plain as json_ready
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 __all__ = ["Comparison", "compare"]
 
@@ -36,7 +28,6 @@ MARK = "NOT PRIVATE"
 _STARS = ((0.01, "***"), (0.05, "**"), (0.1, "*"))
 _LEGEND = "* p < 0.1, ** p < 0.05, *** p < 0.01."
 _NEEDED = ("params", "bse", "pvalues", "nobs")
-_MOST_DECIMALS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,94 +58,14 @@ class _Column:
     relation: str
     protects: str
     release: str
+    warnings: tuple[str, ...] = ()
+    plain: str = ""
+    citations: tuple[str, ...] = ()
 
 
 # rows below the estimates, in this order; those with no entry at all are left out
 _MODEL_ROWS = ("Outcome", "Treatment", "Method", "Estimand", "N", "N (donors)")
-_PRIVACY_ROWS = ("Epsilon", "Delta", "Relation", "Private", "Std. error of noise alone")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Comparison:
-    """Several results side by side. Returned by `dpstats.compare`.
-
-    Holds strings and released numbers only, so it may be pickled and published as the results may.
-
-    Attributes
-    ----------
-    grid : Grid
-        The cells of the table, as strings.
-    effects : DataFrame
-        One row a result and parameter: `name, estimate, total_low, total_high, privacy_low,
-        privacy_high, private`, as the forest plot shows them.
-    level : float
-        Of the intervals in `effects`.
-    decimals : int
-        Digits after the point.
-    label : str
-        What the effects are effects of.
-    """
-
-    grid: Grid
-    effects: pd.DataFrame
-    level: float
-    decimals: int
-    label: str
-
-    def as_text(self) -> str:
-        """Return the table as text, at most 100 characters wide."""
-        return text_grid(self.grid)
-
-    def as_html(self) -> str:
-        """Return the table as an HTML fragment."""
-        return html_grid(self.grid)
-
-    def as_latex(self) -> str:
-        r"""Return the table for LaTeX: `\\input` it, in a float or in the text.
-
-        The rules are those of booktabs, or plain ones where the document does not load it.
-        """
-        return latex_grid(self.grid)
-
-    def as_markdown(self) -> str:
-        """Return the table in GitHub's Markdown."""
-        return markdown_grid(self.grid)
-
-    def __str__(self) -> str:
-        return self.as_text()
-
-    def __repr__(self) -> str:
-        return self.as_text()
-
-    def _repr_html_(self) -> str:
-        return self.as_html()
-
-    def _repr_latex_(self) -> str:
-        return self.as_latex()
-
-    def plot(self, ax: Axes | None = None) -> tuple[Figure, Axes]:
-        """Draw a forest plot: estimates, total intervals, and the part that is privacy noise.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-            Where to draw.
-
-        Returns
-        -------
-        fig, ax
-            A notebook shows the figure by itself.
-
-        Raises
-        ------
-        ImportError
-            If matplotlib is not installed (extra `plot`).
-        """
-        from dpstats.report.forest import forest
-
-        return forest(
-            self.effects, level=self.level, decimals=self.decimals, xlabel=self.label, ax=ax
-        )
+_PRIVACY_ROWS = ("Epsilon", "Delta", "Relation", "Private", "Std. error of noise alone", "Warnings")
 
 
 def compare(
@@ -163,7 +74,7 @@ def compare(
     stars: bool = False,
     ci: bool = False,
     alpha: float = 0.05,
-    decimals: int = 3,
+    decimals: int | None = None,
     mixed: bool = False,
     rename: Mapping[str, str] | None = None,
     keep: Sequence[str] | None = None,
@@ -187,8 +98,9 @@ def compare(
         Whether to show intervals, in brackets.
     alpha : float
         One minus the level of the intervals.
-    decimals : int
-        Digits after the point of estimates, errors and intervals, up to 10.
+    decimals : int, optional
+        Digits after the point of estimates, errors and intervals, up to 10. By default each
+        estimate has as many as show its standard error with two significant digits.
     mixed : bool
         Whether results computed without noise (`eps=inf`, statsmodels) may stand beside those with
         noise. Publishing them discloses the data exactly as without dpstats.
@@ -235,28 +147,27 @@ def compare(
     True
     """
     level = check_alpha(alpha)
-    places = _check_decimals(decimals)
+    digits = check_decimals(decimals)
     named = _named(results)
-    columns = {name: _column(name, result, level, places) for name, result in named.items()}
+    columns = {name: _column(name, result, level, digits) for name, result in named.items()}
     _check_mixed(columns, mixed)
     columns = _renamed(columns, rename or {}, keep)
     sections = (
-        _estimate_rows(columns, stars=stars, ci=ci, decimals=places),
+        _estimate_rows(columns, stars=stars, ci=ci, decimals=digits),
         _fact_rows(columns, _MODEL_ROWS),
         _fact_rows(columns, _PRIVACY_ROWS),
     )
     heads = tuple(Head(name, MARK if column.why else "") for name, column in columns.items())
     grid = Grid(heads, sections, title, (*_notes(columns, stars, ci, level), *_user_notes(notes)))
-    return Comparison(grid, _effects(columns), 1.0 - level, places, _label(columns))
-
-
-def _check_decimals(decimals: Any) -> int:
-    whole = isinstance(decimals, int | np.integer) and not isinstance(decimals, bool)
-    if not whole or not 0 <= decimals <= _MOST_DECIMALS:
-        raise DPStatsError(
-            f"`decimals` must be an integer from 0 to {_MOST_DECIMALS}; got {decimals!r}"
-        )
-    return int(decimals)
+    return Comparison(
+        grid,
+        _effects(columns),
+        1.0 - level,
+        digits,
+        _label(columns),
+        _plain(columns),
+        tuple(dict.fromkeys(text for column in columns.values() for text in column.citations)),
+    )
 
 
 def _user_notes(notes: Any) -> tuple[str, ...]:
@@ -281,7 +192,7 @@ def _named(results: Any) -> dict[str, Any]:
     return named
 
 
-def _column(name: str, result: Any, alpha: float, decimals: int) -> _Column:
+def _column(name: str, result: Any, alpha: float, decimals: int | None) -> _Column:
     if isinstance(result, PrivateResults):
         return _own(result, alpha, decimals)
     if all(hasattr(result, needed) for needed in _NEEDED):
@@ -292,7 +203,7 @@ def _column(name: str, result: Any, alpha: float, decimals: int) -> _Column:
     )
 
 
-def _own(result: PrivateResults, alpha: float, decimals: int) -> _Column:
+def _own(result: PrivateResults, alpha: float, decimals: int | None) -> _Column:
     privacy = result.privacy
     noisy = math.isfinite(privacy.epsilon)
     interval, noise = result.conf_int(alpha), result.privacy_interval(alpha)
@@ -317,7 +228,11 @@ def _own(result: PrivateResults, alpha: float, decimals: int) -> _Column:
         "Private": MARK if why else "yes",
     }
     if noisy:
-        facts["Std. error of noise alone"] = fixed(result.noise_sd(), decimals)
+        noise_sd = result.noise_sd()
+        digits = places(noise_sd) if decimals is None else decimals
+        facts["Std. error of noise alone"] = rounded(noise_sd, digits)
+    if warnings := result.warnings:
+        facts["Warnings"] = f"{len(warnings)}, see notes"
     # two estimands of one release cost what one does
     release = json.dumps([json_ready(getattr(result, "released", None)), privacy.epsilon])
     return _Column(
@@ -330,6 +245,9 @@ def _own(result: PrivateResults, alpha: float, decimals: int) -> _Column:
         privacy.relation,
         privacy.protects,
         release if noisy else "",
+        warnings,
+        plain_privacy(privacy),
+        references(result._story().sources),
     )
 
 
@@ -455,31 +373,46 @@ def _order(columns: Mapping[str, _Column]) -> list[str]:
 
 
 def _estimate_rows(
-    columns: Mapping[str, _Column], *, stars: bool, ci: bool, decimals: int
+    columns: Mapping[str, _Column], *, stars: bool, ci: bool, decimals: int | None
 ) -> tuple[Row, ...]:
     rows = []
     for name in _order(columns):
-        found = [column.effects.get(name) for column in columns.values()]
-        marked = tuple(
-            fixed(e.estimate, decimals) + (_stars(e.pvalue) if stars else "") if e else ""
-            for e in found
-        )
-        rows.append(Row(name, marked))
-        rows.append(Row("", tuple(f"({fixed(e.error, decimals)})" if e else "" for e in found)))
+        found = [
+            _Written(effect, places(effect.error) if decimals is None else decimals)
+            if (effect := column.effects.get(name))
+            else None
+            for column in columns.values()
+        ]
+        rows.append(Row(name, tuple(e.estimate(stars=stars) if e else "" for e in found)))
+        rows.append(Row("", tuple(e.error() if e else "" for e in found)))
         if ci:
-            rows.append(Row("", tuple(_interval(e, decimals) if e else "" for e in found)))
+            rows.append(Row("", tuple(e.interval() if e else "" for e in found)))
     return tuple(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """An effect as the table writes it."""
+
+    effect: _Effect
+    decimals: int | None
+
+    def estimate(self, *, stars: bool) -> str:
+        mark = _stars(self.effect.pvalue) if stars else ""
+        return rounded(self.effect.estimate, self.decimals) + mark
+
+    def error(self) -> str:
+        return f"({rounded(self.effect.error, self.decimals)})"
+
+    def interval(self) -> str:
+        low, high = self.effect.interval
+        if math.isnan(low) or math.isnan(high):
+            return ""
+        return f"[{rounded(low, self.decimals)}, {rounded(high, self.decimals)}]"
 
 
 def _stars(pvalue: float) -> str:
     return next((mark for most, mark in _STARS if pvalue < most), "")
-
-
-def _interval(effect: _Effect, decimals: int) -> str:
-    low, high = effect.interval
-    if math.isnan(low) or math.isnan(high):
-        return ""
-    return f"[{fixed(low, decimals)}, {fixed(high, decimals)}]"
 
 
 def _fact_rows(columns: Mapping[str, _Column], names: Sequence[str]) -> tuple[Row, ...]:
@@ -500,6 +433,7 @@ def _notes(columns: Mapping[str, _Column], stars: bool, ci: bool, alpha: float) 
         notes.append(f"{100.0 * (1.0 - alpha):.6g}% intervals in brackets.")
     if stars:
         notes.append(_LEGEND)
+    notes += _warnings(columns)
     private = {head: column for head, column in columns.items() if not column.why}
     for text, heads in _grouped(
         {head: column.protects for head, column in private.items()}, len(columns)
@@ -511,6 +445,26 @@ def _notes(columns: Mapping[str, _Column], stars: bool, ci: bool, alpha: float) 
         notes.append(f"{MARK}, {heads}: {text}.")
     total = _total(columns)
     return (*notes, total) if total else tuple(notes)
+
+
+def _warnings(columns: Mapping[str, _Column]) -> list[str]:
+    """Return what makes estimates doubtful, with the columns it is about."""
+    heads: dict[str, list[str]] = {}
+    for head, column in columns.items():
+        for text in column.warnings:
+            heads.setdefault(text, []).append(head)
+    if len(columns) == 1:
+        return [f"Warning: {text}" for text in heads]
+    return [f"Warning, {', '.join(names)}: {text}" for text, names in heads.items()]
+
+
+def _plain(columns: Mapping[str, _Column]) -> tuple[str, ...]:
+    """Return the guarantees in plain words, with the columns they are about."""
+    texts = {head: column.plain for head, column in columns.items() if column.plain}
+    found = _grouped(texts, len(columns))
+    if len(columns) == 1:
+        return tuple(text for text, _ in found)
+    return tuple(f"{heads[:1].upper()}{heads[1:]}. {text}" for text, heads in found)
 
 
 def _grouped(texts: Mapping[str, str], count: int) -> list[tuple[str, str]]:
@@ -565,6 +519,7 @@ def _effects(columns: Mapping[str, _Column]) -> pd.DataFrame:
         (
             head if len(shown) == 1 else f"{head} {name}",
             effect.estimate,
+            effect.error,
             *effect.interval,
             *effect.privacy,
             not column.why,
@@ -573,5 +528,13 @@ def _effects(columns: Mapping[str, _Column]) -> pd.DataFrame:
         for head, column in columns.items()
         if (effect := column.effects.get(name)) is not None
     ]
-    names = ["name", "estimate", "total_low", "total_high", "privacy_low", "privacy_high"]
+    names = [
+        "name",
+        "estimate",
+        "std_error",
+        "total_low",
+        "total_high",
+        "privacy_low",
+        "privacy_high",
+    ]
     return pd.DataFrame(rows, columns=[*names, "private"])

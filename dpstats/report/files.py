@@ -1,30 +1,35 @@
-r"""The report of one result as a file: HTML, LaTeX or Markdown, by its suffix."""
+r"""The report of one result, or of several, as a file: HTML, LaTeX or Markdown, by its suffix."""
 
 from __future__ import annotations
 
 import io
 import os
 import re
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from dpstats.errors import DPStatsError
 from dpstats.report import latex, markdown
 from dpstats.report._files import write_bytes, write_text
-from dpstats.report._numbers import fixed, number
+from dpstats.report._float import check_float
+from dpstats.report._numbers import check_decimals
 from dpstats.report.compare import Comparison, compare
-from dpstats.report.html import Figure, Paragraph, Section, Table, page
+from dpstats.report.html import Figure, Paragraph, Section, Table, Warnings, page
 from dpstats.report.story import plain_privacy, references
+from dpstats.report.summary import coefficient_cells
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from dpstats.report.html import Block
     from dpstats.report.story import Story
     from dpstats.report.summary import SummaryContent
     from dpstats.results import PrivateResults
 
-__all__ = ["write_report"]
+__all__ = ["write_comparison", "write_report"]
 
 _SUFFIXES = {
     ".html": "html",
@@ -46,32 +51,92 @@ def write_report(
     alpha: float = 0.05,
     title: str | None = None,
     question: str | None = None,
+    caption: str | None = None,
+    label: str | None = None,
+    decimals: int | None = None,
 ) -> Path:
     """Write the report; see `PrivateResults.report`."""
     target, kind = _target(path)
+    check_float(caption, label, None)
+    digits = check_decimals(decimals)
     story = result._story()
-    content = result._summary_content(alpha)
+    content = replace(result._summary_content(alpha), decimals=digits)
     figures = _figures(result, story)
-    table = compare([result], alpha=alpha, ci=True)
+    table = compare([result], alpha=alpha, ci=True, decimals=digits)
     sections = _sections(result, story, content, figures, table)
-    heading, lead, banner = title or story.title, question or story.question, content.banner
+    heading, lead = title or story.title, question or story.question
+    parts = _Parts(heading, lead, content.banner, sections, figures, table)
+    return _write(parts, target, kind, _latex_table(table, caption, label))
+
+
+def write_comparison(
+    table: Comparison,
+    path: str | os.PathLike[str],
+    *,
+    title: str | None = None,
+    question: str | None = None,
+    caption: str | None = None,
+    label: str | None = None,
+) -> Path:
+    """Write the report of several results; see `Comparison.report`."""
+    target, kind = _target(path)
+    check_float(caption, label, None)
+    level = f"{100.0 * table.level:.6g}%"
+    text = f"{table.label}: estimates, {level} intervals and the part of them that is noise."
+    figures = _drawn([("forest", text)], lambda _: table.plot())
+    shown = replace(table, grid=replace(table.grid, title=""))
+    marked = [head.label for head in table.grid.heads if head.mark]
+    every = len(marked) == len(table.grid.heads)
+    banner = f"NOT PRIVATE: {'all columns' if every else ', '.join(marked)}" if marked else None
+    sections = [
+        Section("Estimates", (shown, *figures)),
+        Section("Privacy", tuple(map(Paragraph, table.privacy))),
+        Section("Citation", (Paragraph("\n\n".join(_citations(table.citations))),)),
+    ]
+    sections = [section for section in sections if section.blocks]
+    heading = title or table.grid.title or f"{table.label}, side by side"
+    parts = _Parts(heading, question or "", banner, sections, figures, shown)
+    return _write(parts, target, kind, _latex_table(table, caption, label))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Parts:
+    """What a report holds, whatever its format; `table` is the block that has a file of its own."""
+
+    heading: str
+    lead: str
+    banner: str | None
+    sections: list[Section]
+    figures: list[Figure]
+    table: Comparison
+
+
+def _write(parts: _Parts, target: Path, kind: str, table: str) -> Path:
+    """Write the report, its figures and, for LaTeX, its table."""
+    heading, lead, banner, sections = parts.heading, parts.lead, parts.banner, parts.sections
     if kind == "html":
         return write_text(target, page(heading, sections, lead=lead, banner=banner))
     stem = re.sub(r"[^A-Za-z0-9_-]+", "-", target.stem) or "report"
-    names = {id(figure): f"{stem}-{figure.name}" for figure in figures}
+    names = {id(figure): f"{stem}-{figure.name}" for figure in parts.figures}
     suffix = ".pdf" if kind == "tex" else ".png"
-    for figure in figures:
+    for figure in parts.figures:
         write_bytes(target.with_name(names[id(figure)] + suffix), _picture(figure, suffix[1:]))
     named = {block: name + suffix for block, name in names.items()}
     if kind == "md":
         source = markdown.document(heading, sections, lead=lead, banner=banner, figures=named)
         return write_text(target, source)
-    write_text(target.with_name(f"{stem}-table.tex"), table.as_latex() + "\n")
-    inputs = {id(table): f"{stem}-table.tex"}
+    write_text(target.with_name(f"{stem}-table.tex"), table + "\n")
+    inputs = {id(parts.table): f"{stem}-table.tex"}
     source = latex.document(
         heading, sections, lead=lead, banner=banner, figures=named, inputs=inputs
     )
     return write_text(target, source)
+
+
+def _latex_table(table: Comparison, caption: str | None, label: str | None) -> str:
+    """Return the table; as a float it should stand near its section."""
+    place = None if caption is None and label is None else "htbp"
+    return table.as_latex(caption, label, place)
 
 
 def _target(path: str | os.PathLike[str]) -> tuple[Path, str]:
@@ -86,11 +151,17 @@ def _target(path: str | os.PathLike[str]) -> tuple[Path, str]:
 
 
 def _figures(result: PrivateResults, story: Story) -> list[Figure]:
+    return _drawn(story.figures, result.plot)
+
+
+def _drawn(
+    kinds: Iterable[tuple[str, str]], draw: Callable[[str], tuple[Any, Any]]
+) -> list[Figure]:
     """Draw what can be drawn; nothing without matplotlib."""
     out = []
-    for kind, text in story.figures:
+    for kind, text in kinds:
         try:
-            figure, _ = result.plot(kind)
+            figure, _ = draw(kind)
         except ImportError:
             return []
         from dpstats.report.plots import close
@@ -123,6 +194,8 @@ def _sections(
     releases = [item for item in content.tables if item.title == "Noisy releases"]
     further = [item for item in content.tables if item not in releases]
     estimate: list[Block] = [Paragraph(_answer(result, content)), Table(_coefficients(content))]
+    if content.warnings:
+        estimate.insert(1, Warnings(content.warnings))
     estimate += [Table(_frame(item.headers, item.rows), caption=item.title) for item in further]
     notes = "\n\n".join(note for note in content.notes if note != result.privacy.statement())
     model = pd.DataFrame(
@@ -142,20 +215,15 @@ def _sections(
             (Table(result.diagnostics, note="From released numbers only."), *others[1:]),
         ),
         Section("Table for a paper", (table,)),
-        Section("Citation", (Paragraph("\n\n".join(_citations(story))),)),
+        Section("Citation", (Paragraph("\n\n".join(_citations(references(story.sources)))),)),
     ]
     return [section for section in sections if section.blocks]
 
 
 def _coefficients(content: SummaryContent) -> pd.DataFrame:
     """Return the estimates as the summary writes them."""
-    frame, tail = content.coefficients, (1.0 - content.level) / 2.0
-    ends = [f"[{number(tail)}", f"{number(1.0 - tail, 6)}]"]
-    values = frame.to_numpy(dtype=float)
-    rows = [[fixed(row[0]), *(fixed(value, 3) for value in row[1:])] for row in values]
-    for row, value in zip(rows, values, strict=True):
-        row[3] = f"{value[3]:.3f}"
-    return pd.DataFrame(rows, index=frame.index, columns=[*map(str, frame.columns[:4]), *ends])
+    heads, rows = coefficient_cells(content)
+    return pd.DataFrame(rows, index=content.coefficients.index, columns=heads)
 
 
 def _frame(heads: tuple[str, ...], rows: tuple[tuple[str, ...], ...]) -> pd.DataFrame:
@@ -170,16 +238,17 @@ def _answer(result: PrivateResults, content: SummaryContent) -> str:
     reading = f"{reading[:1].upper()}{reading[1:]}"
     if len(frame) > 1:
         return f"The table holds one estimate a treated unit. {reading}."
-    value, error, _, _, low, high = frame.to_numpy(dtype=float)[0]
+    value, error, _, _, *written = coefficient_cells(content)[1][0]
+    low, high = frame.to_numpy(dtype=float)[0, 4:]
     covers = "does not cover" if low > 0.0 or high < 0.0 else "covers"
     return (
-        f"The estimate is {fixed(value)} with a standard error of {fixed(error, 3)}. The "
-        f"{100.0 * content.level:.6g}% interval runs from {fixed(low, 3)} to {fixed(high, 3)}; it "
+        f"The estimate is {value} with a standard error of {error}. The "
+        f"{100.0 * content.level:.6g}% interval runs from {written[0]} to {written[1]}; it "
         f"{covers} zero. {reading}."
     )
 
 
-def _citations(story: Story) -> list[str]:
+def _citations(texts: Iterable[str]) -> list[str]:
     from dpstats.results import _version
 
-    return [_CITATION.format(version=_version()), *references(story.sources)]
+    return [_CITATION.format(version=_version()), *texts]

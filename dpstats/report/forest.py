@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpstats.report._numbers import fixed
 from dpstats.report.plots import (
     _GREY,
     _INK,
@@ -15,10 +14,12 @@ from dpstats.report.plots import (
     _beside,
     _canvas,
     _effect_parts,
+    _interval_label,
     _intervals,
     _legend_below,
     _literal,
     _one_row_each,
+    _row_decimals,
 )
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def forest(
     rows: pd.DataFrame,
     *,
     level: float = 0.95,
-    decimals: int = 3,
+    decimals: int | None = None,
     xlabel: str = "Effect",
     ax: Axes | None = None,
 ) -> tuple[Figure, Axes]:
@@ -47,8 +48,9 @@ def forest(
         that are not finite are left out.
     level : float
         Of the intervals, named in the legend.
-    decimals : int
-        Digits after the point in the labels.
+    decimals : int, optional
+        Digits after the point in the labels; by default as many as show the standard error (column
+        `std_error`, or else a quarter of the interval) with two significant digits.
     xlabel : str
         What the effect is, with its unit.
     ax : matplotlib.axes.Axes, optional
@@ -110,15 +112,14 @@ def forest(
         _one_row_each(ax_, names)
         ax_.spines["left"].set_visible(False)
         ax_.set_xlabel(_literal(xlabel, 70))
+        digits = _row_decimals(rows, total) if decimals is None else [decimals] * len(rows)
         for place, value, (low, high) in zip(places, middle, total.T, strict=True):
-            text = _written(value, decimals)
-            if own and np.isfinite([low, high]).all():
-                text += f"  [{_written(low, decimals)}, {_written(high, decimals)}]"
+            digit = digits[int(place)]
             if own:
-                _beside(ax_, float(place), text)
+                _beside(ax_, float(place), _interval_label(value, low, high, digit))
             else:
                 ax_.annotate(
-                    text,
+                    _interval_label(value, np.nan, np.nan, digit),
                     (value, float(place)),
                     xytext=(0, 6),
                     textcoords="offset points",
@@ -127,7 +128,3 @@ def forest(
                 )
         _legend_below(fig, ax_, own, handles)
     return fig, ax_
-
-
-def _written(value: float, decimals: int) -> str:
-    return fixed(value, decimals).replace("-", "\N{MINUS SIGN}")

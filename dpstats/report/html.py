@@ -26,6 +26,7 @@ __all__ = [
     "Rendered",
     "Section",
     "Table",
+    "Warnings",
     "page",
     "write_page",
 ]
@@ -60,6 +61,19 @@ class Html:
     """
 
     markup: str
+
+
+@dataclass(frozen=True, slots=True)
+class Warnings:
+    """What a reader must know before using a number, numbered.
+
+    Parameters
+    ----------
+    texts : tuple of str
+        Sentences; escaped here.
+    """
+
+    texts: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,7 +130,7 @@ class Rendered(Protocol):
         """Return Markdown, escaped."""
 
 
-Block: TypeAlias = Paragraph | Html | Table | Figure | Rendered
+Block: TypeAlias = Paragraph | Html | Warnings | Table | Figure | Rendered
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +141,7 @@ class Section:
     ----------
     heading : str
         May be empty.
-    blocks : tuple of Paragraph, Html, Table, Figure or Rendered
+    blocks : tuple of Paragraph, Html, Warnings, Table, Figure or Rendered
         In the order of the page.
     """
 
@@ -150,6 +164,10 @@ p.lead { font-size: 1.15rem; color: var(--quiet); margin-bottom: 1.5rem; }
 .dpstats-banner { border: 2px solid var(--stop); color: var(--stop); background: #fff;
   padding: 0.6rem 1rem; margin: 1rem 0; font-weight: 700; text-align: center;
   overflow-wrap: anywhere; }
+aside.dpstats-warnings { border-left: 4px solid #b35900; background: #fdf6ee;
+  padding: 0.7rem 1rem 0.7rem 1rem; margin: 1rem 0 1.2rem; max-width: 42rem;
+  overflow-wrap: anywhere; break-inside: avoid; print-color-adjust: exact; }
+aside.dpstats-warnings ol { margin: 0.3rem 0 0; padding-left: 1.4rem; }
 figure { margin: 1.5rem 0; }
 figure img { display: block; max-width: 100%; height: auto; margin: 0 auto; }
 figcaption, caption, .note, .dpstats-notes { font-size: 0.9rem; color: var(--quiet); }
@@ -302,6 +320,10 @@ def _block(block: Block) -> str:
         return "\n".join(f"<p>{html_text(text.strip())}</p>" for text in paragraphs if text.strip())
     if isinstance(block, Html):
         return _scroll("details", block.markup)
+    if isinstance(block, Warnings):
+        items = "\n".join(f"<li>{html_text(text)}</li>" for text in block.texts)
+        head = '<aside class="dpstats-warnings"><strong>Warnings</strong>'
+        return f"{head}\n<ol>\n{items}\n</ol>\n</aside>"
     if isinstance(block, Table):
         return _table(block)
     if isinstance(block, Figure):

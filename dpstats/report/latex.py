@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dpstats.report._cells import cells_of
 from dpstats.report._escape import UNICODE_MACRO, latex_text
-from dpstats.report.html import Figure, Paragraph, Rendered, Section, Table
+from dpstats.report.html import Figure, Paragraph, Rendered, Section, Table, Warnings
 
 if TYPE_CHECKING:
     from dpstats.report.html import Block
@@ -94,6 +94,8 @@ def _block(block: Block, figures: Mapping[int, str], inputs: Mapping[int, str]) 
         return rf"\input{{{inputs[id(block)]}}}"
     if isinstance(block, Paragraph):
         return _paragraphs(block.text)
+    if isinstance(block, Warnings):
+        return _warnings(block)
     if isinstance(block, Table):
         return _table(block)
     if isinstance(block, Figure):
@@ -106,6 +108,12 @@ def _block(block: Block, figures: Mapping[int, str], inputs: Mapping[int, str]) 
 def _paragraphs(text: str) -> str:
     parts = [part.strip() for part in text.split("\n\n")]
     return "\n\n".join(latex_text(part) for part in parts if part)
+
+
+def _warnings(block: Warnings) -> str:
+    items = "\n".join(rf"\item {latex_text(text)}" for text in block.texts)
+    body = rf"\textbf{{Warnings}}\begin{{enumerate}}{items}\end{{enumerate}}"
+    return rf"\begin{{quote}}{body}\end{{quote}}"
 
 
 def _table(block: Table) -> str:

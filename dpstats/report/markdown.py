@@ -10,7 +10,7 @@ from tabulate import tabulate
 
 from dpstats.report._cells import cells_of
 from dpstats.report._escape import markdown_text
-from dpstats.report.html import Figure, Html, Paragraph, Section, Table
+from dpstats.report.html import Figure, Html, Paragraph, Section, Table, Warnings
 
 if TYPE_CHECKING:
     from dpstats.report.html import Block
@@ -75,6 +75,9 @@ def _block(block: Block, figures: Mapping[int, str]) -> str:
         return "\n\n".join(filter(None, map(_line, block.text.split("\n\n"))))
     if isinstance(block, Html):
         return block.markup
+    if isinstance(block, Warnings):
+        items = [f"> {place}. {_line(text)}" for place, text in enumerate(block.texts, 1)]
+        return "\n".join(["> **Warnings**", ">", *items])
     if isinstance(block, Table):
         return _table(block)
     if isinstance(block, Figure):

@@ -16,7 +16,8 @@ import numpy as np
 from dpstats.privacy.accounting import WHOLE
 from dpstats.report._escape import plain
 from dpstats.report._layout import wrap
-from dpstats.report._numbers import number
+from dpstats.report._numbers import number, rounded
+from dpstats.report._numbers import places as written_places
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -189,9 +190,10 @@ def effect(
         ax_.spines["left"].set_visible(False)
         ax_.set_xlabel(_literal(xlabel, 70))
         if own:
+            digits = _row_decimals(rows, total)
             for place, value, (low, high) in zip(places, middle, total.T, strict=True):
-                text = f"{_short(value)}  [{_short(low)}, {_short(high)}]"
-                _beside(ax_, float(place), text)
+                label = _interval_label(value, low, high, digits[place])
+                _beside(ax_, float(place), label)
         _legend_below(fig, ax_, own, [points, thin, thick])
     return fig, ax_
 
@@ -211,8 +213,21 @@ def _intervals(
     return lines
 
 
-def _short(value: float) -> str:
-    return number(value, 3).replace("-", "\N{MINUS SIGN}")
+def _row_decimals(rows: pd.DataFrame, total: Any) -> list[int | None]:
+    """Return the digits of each row's numbers: by its standard error, else by its interval."""
+    # an interval is about two standard errors to either side
+    errors = (total[1] - total[0]) / 4.0
+    if "std_error" in rows.columns:
+        errors = _column(rows, "std_error")
+    return [written_places(float(error)) for error in errors]
+
+
+def _interval_label(value: float, low: float, high: float, decimals: int | None) -> str:
+    """Write an estimate and its interval, where it has one."""
+    text = rounded(value, decimals)
+    if np.isfinite([low, high]).all():
+        text += f"  [{rounded(low, decimals)}, {rounded(high, decimals)}]"
+    return text.replace("-", "\N{MINUS SIGN}")
 
 
 def blocks(

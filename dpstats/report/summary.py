@@ -10,17 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from dpstats.report._numbers import fixed, number
+from dpstats.report._numbers import fixed, number, places, rounded
 
 if TYPE_CHECKING:
     from dpstats.report._statsmodels import PrivateSummary, ReportTable
 
-__all__ = ["PrivateSummary", "SummaryContent", "TableContent", "build_summary", "fixed", "number"]
+__all__ = [
+    "PrivateSummary",
+    "SummaryContent",
+    "TableContent",
+    "build_summary",
+    "coefficient_cells",
+    "fixed",
+    "number",
+]
 
-# decimals of the six columns of coefficients; the p-value never in scientific notation
-_DECIMALS = (4, 3, 3, None, 3, 3)
+_COLUMNS = 6
 _NUMERIC = re.compile(
-    r"-?[\d,]*\.?\d*(e[-+]?\d+)?(\s?%|\s\(\w+\))?|-?(nan|inf)|-+|n/a", re.IGNORECASE
+    r"[-<]?[\d,]*\.?\d*(e[-+]?\d+)?(\s?%|\s\(\w+\))?|-?(nan|inf)|-+|n/a", re.IGNORECASE
 )
 
 
@@ -69,6 +76,11 @@ class SummaryContent:
         Numbered from 1.
     banner : str or None
         Shown first and last in every format.
+    warnings : tuple of str
+        Numbered from W1, above the notes; the top of the summary says how many there are.
+    decimals : int or None
+        Digits after the point of coefficients, errors and intervals; None: as many as show the
+        standard error with two significant digits.
 
     See Also
     --------
@@ -83,6 +95,8 @@ class SummaryContent:
     tables: tuple[TableContent, ...] = ()
     notes: tuple[str, ...] = ()
     banner: str | None = None
+    warnings: tuple[str, ...] = ()
+    decimals: int | None = None
 
 
 def build_summary(content: SummaryContent) -> PrivateSummary:
@@ -131,58 +145,81 @@ def build_summary(content: SummaryContent) -> PrivateSummary:
     ==============================================================================
     Dep. Variable:                   re78   No. Observations:                  445
     ==============================================================================
-               coef      std err           z       P>|z|       [0.025       0.975]
+              coef       std err           z       P>|z|       [0.025       0.975]
     ------------------------------------------------------------------------------
-    ATE      1.7940        0.671       2.674       0.007        0.479        3.109
+    ATE       1.79          0.67       2.674       0.007         0.48         3.11
     ==============================================================================
     """
     from dpstats.report._statsmodels import PrivateSummary
 
-    tables = [_header(content), _coefficients(content.coefficients, content.level)]
+    tables = [_header(content), _coefficients(content)]
     tables += [_further(table) for table in content.tables]
-    return PrivateSummary(tables, content.notes, content.banner)
+    return PrivateSummary(tables, content.notes, content.banner, content.warnings)
 
 
 def _header(content: SummaryContent) -> ReportTable:
     from dpstats.report._statsmodels import ReportTable
 
+    count = len(content.warnings)
+    told = (("Warnings:", f"{count}, see below"),) if count else ()
     rows = [
         (*left, *right)
-        for left, right in zip_longest(content.left, content.right, fillvalue=("", ""))
+        for left, right in zip_longest(content.left, (*content.right, *told), fillvalue=("", ""))
     ]
     return ReportTable(rows, title=content.title, aligns="lrlr", stubs=(0, 2), pairs=True)
 
 
-def _coefficients(frame: pd.DataFrame, level: float) -> ReportTable:
-    from dpstats.report._statsmodels import ReportTable
+def coefficient_cells(content: SummaryContent) -> tuple[list[str], list[list[str]]]:
+    """Return heads and rows of the table of coefficients as strings, without its labels.
 
-    if frame.shape[1] != len(_DECIMALS):
+    Parameters
+    ----------
+    content : SummaryContent
+
+    Returns
+    -------
+    heads : list of str
+    rows : list of list of str
+
+    Raises
+    ------
+    ValueError
+        If `coefficients` does not have the six columns.
+    """
+    frame, tail = content.coefficients, (1 - content.level) / 2
+    if frame.shape[1] != _COLUMNS:
         raise ValueError(
             "`coefficients` must have the columns coef, std err, z, P>|z|, lower, upper; "
             f"got {frame.shape[1]} columns"
         )
-    tail = (1 - level) / 2
-    ends = [f"[{number(tail)}", f"{number(1 - tail, 6)}]"]
+    heads = [*map(str, frame.columns[:4]), f"[{number(tail)}", f"{number(1 - tail, 6)}]"]
+    rows = []
+    for coef, error, z, pvalue, *ends in frame.to_numpy(dtype=float):
+        digits = places(error) if content.decimals is None else content.decimals
+        first, second, *last = (rounded(x, digits) for x in (coef, error, *ends))
+        # the p-value never in scientific notation
+        rows.append([first, second, fixed(z, 3), f"{pvalue:.3f}", *last])
+    return heads, rows
+
+
+def _coefficients(content: SummaryContent) -> ReportTable:
+    from dpstats.report._statsmodels import ReportTable
+
+    frame = content.coefficients
+    heads, cells = coefficient_cells(content)
     stubs = frame.index.nlevels
     names = ["" if name is None else str(name) for name in frame.index.names]
-    rows = [
-        [*_labels(label), *(_coefficient(v, d) for v, d in zip(values, _DECIMALS, strict=True))]
-        for label, values in zip(frame.index, frame.to_numpy(dtype=float), strict=True)
-    ]
+    rows = [[*_labels(label), *row] for label, row in zip(frame.index, cells, strict=True)]
     return ReportTable(
-        rows or [["(none)"] * stubs + [""] * len(_DECIMALS)],
-        [*(names if stubs > 1 else [""]), *map(str, frame.columns[:4]), *ends],
-        aligns="l" * stubs + "r" * len(_DECIMALS),
+        rows or [["(none)"] * stubs + [""] * len(heads)],
+        [*(names if stubs > 1 else [""]), *heads],
+        aligns="l" * stubs + "r" * len(heads),
         stubs=range(stubs),
     )
 
 
 def _labels(label: Hashable) -> list[str]:
     return [str(part) for part in label] if isinstance(label, tuple) else [str(label)]
-
-
-def _coefficient(value: float, decimals: int | None) -> str:
-    return f"{value:.3f}" if decimals is None else fixed(value, decimals)
 
 
 def _further(table: TableContent) -> ReportTable:

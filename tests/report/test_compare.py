@@ -18,7 +18,6 @@ import statsmodels.formula.api as smf
 
 import dpstats as dp
 from dpstats.report._escape import display_width, markdown_text
-from dpstats.report._numbers import fixed
 
 FORMULA = "y ~ x1 + x2 + x3 + x4"
 NASTY = [
@@ -163,7 +162,7 @@ def test_values_are_those_of_the_results(fits):
     assert named["Relation"] == ["replace one row", "replace one unit"]
     assert named["Private"] == ["yes", "yes"]
     assert named["Std. error of noise alone"] == [
-        fixed(fits.one.noise_sd(), 2), fixed(fits.synth.noise_sd(), 2)
+        f"{fits.one.noise_sd():.2f}", f"{fits.synth.noise_sd():.2f}"
     ]  # fmt: skip
     text = str(table)
     assert "90% intervals in brackets" in text
@@ -229,7 +228,7 @@ def test_stars_follow_the_pvalues():
         nobs=10,
     )
     _, named, _ = rows_of(dp.compare([fake], stars=True))
-    assert [named[name][0] for name in "abcd"] == ["1.000", "1.000*", "1.000**", "1.000***"]
+    assert [named[name][0] for name in "abcd"] == ["1.00", "1.00*", "1.00**", "1.00***"]
     legend = "* p < 0.1, ** p < 0.05, *** p < 0.01."
     assert legend in str(dp.compare([fake], stars=True))
     assert "*" not in str(dp.compare([fake]))
@@ -244,7 +243,9 @@ def test_statsmodels_stands_beside_only_when_asked(fits):
         with pytest.raises(dp.DPStatsError, match="`mixed`"):
             dp.compare([fits.seeded, other])
     both = {"private": fits.one, "exact": fits.exact, "OLS": fits.ols}
-    table = dp.compare(both, mixed=True, rename={"w": "ATE"}, keep=["ATE"], stars=True, ci=True)
+    table = dp.compare(
+        both, mixed=True, rename={"w": "ATE"}, keep=["ATE"], stars=True, ci=True, decimals=3
+    )
     heads, named, rows = rows_of(table)
     assert heads == ["private", "exact\nNOT PRIVATE", "OLS\nNOT PRIVATE"]
     assert named["ATE"][2] == f"{fits.ols.params['w']:.3f}***"
@@ -261,17 +262,19 @@ def test_statsmodels_stands_beside_only_when_asked(fits):
 
 
 def test_all_coefficients_of_statsmodels_by_default(fits):
-    _, named, rows = rows_of(dp.compare([fits.one, fits.ols], mixed=True))
+    _, named, rows = rows_of(dp.compare([fits.one, fits.ols], mixed=True, decimals=5))
     assert rows[0][0] == "ATE"  # the private effect first
     assert {"Intercept", "x1", "x2", "x3", "x4", "w"} <= set(named)
-    assert named["Intercept"] == ["", fixed(fits.ols.params["Intercept"], 3)]
-    assert named["w"] == ["", f"{fits.ols.params['w']:.3f}"]
+    assert named["Intercept"] == ["", f"{fits.ols.params['Intercept']:.5f}"]
+    assert named["w"] == ["", f"{fits.ols.params['w']:.5f}"]
 
 
 def test_results_fitted_to_arrays(fits, trial):
     data = trial.data.astype(float)
     plain = sm.OLS(data["y"].to_numpy(), sm.add_constant(data[["w"]].to_numpy())).fit()
-    _, named, _ = rows_of(dp.compare([fits.one, plain], mixed=True, rename={"x1": "ATE"}, ci=True))
+    _, named, _ = rows_of(
+        dp.compare([fits.one, plain], mixed=True, rename={"x1": "ATE"}, decimals=3)
+    )
     difference = data.loc[data.w == 1, "y"].mean() - data.loc[data.w == 0, "y"].mean()
     assert named["ATE"][1] == f"{difference:.3f}"
 
@@ -332,7 +335,7 @@ def test_one_result_and_several_targets(fits):
             panel.data, unit="unit", time="time", treated=[0, 1], outcome="y", T0=20,
             eps=math.inf, method="did",
         )  # fmt: skip
-    _, named, _ = rows_of(dp.compare([several]))
+    _, named, _ = rows_of(dp.compare([several], decimals=3))
     for unit in (0, 1):
         assert named[f"ATT ({unit})"] == [f"{several.params[(unit, 'ATT')]:.3f}"]
 
@@ -436,5 +439,5 @@ def test_latex_minus_signs():
         conf_int=lambda alpha: np.array([[-2.5, -0.5]]),
     )
     source = dp.compare([fake], stars=True, ci=True).as_latex()
-    assert "$-$1.500{*}{*}{*}" in source
-    assert "{[}$-$2.500, $-$0.500{]}" in source
+    assert "$-$1.50{*}{*}{*}" in source
+    assert "{[}$-$2.50, $-$0.50{]}" in source

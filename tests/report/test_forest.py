@@ -93,7 +93,7 @@ def test_forest_into_given_axes_labels_the_estimates():
     figure, mine = plt.subplots()
     fig, ax = forest(ROWS, ax=mine)
     assert (fig, ax) == (figure, mine)
-    assert [text.get_text() for text in ax.texts] == ["1.800", "\N{MINUS SIGN}1.600", "0.400"]
+    assert [text.get_text() for text in ax.texts] == ["1.80", "\N{MINUS SIGN}1.60", "0.4"]
     assert fig.legends == []
     render(fig)
 

@@ -17,7 +17,7 @@ import pytest
 import dpstats as dp
 from dpstats.privacy.accounting import PrivacyRecord
 from dpstats.report import latex, markdown
-from dpstats.report.html import Figure, Html, Paragraph, Section, Table
+from dpstats.report.html import Figure, Html, Paragraph, Section, Table, Warnings, page
 from dpstats.report.story import plain_privacy, references
 
 FORMULA = "y ~ x1 + x2 + x3 + x4"
@@ -126,12 +126,17 @@ def test_page_says_what_was_asked_and_found(results, tmp_path):
     low, high = result.conf_int().iloc[0]
     assert "By how much does w change y, on average over everybody in the data?" in text
     assert FORMULA in text
-    assert f"The estimate is {result.params['ATE']:.4f}" in text
-    assert f"runs from {low:.3f} to {high:.3f}" in text
+    # two significant digits of the standard error
+    digits = 1 - math.floor(math.log10(result.bse["ATE"]))
+    assert f"The estimate is {result.params['ATE']:.{digits}f} with" in text
+    assert f"a standard error of {result.bse['ATE']:.{digits}f}. The 95%" in text
+    assert f"runs from {low:.{digits}f} to {high:.{digits}f}" in text
     assert "at most 73.1% sure" in text  # e / (1 + e)
     assert "Chaudhuri" in text
     low, high = result.conf_int(0.5).iloc[0]
-    path = result.report(tmp_path / "r.html", alpha=0.5, title="My title", question="My question?")
+    path = result.report(
+        tmp_path / "r.html", alpha=0.5, title="My title", question="My question?", decimals=3
+    )
     text = read(path.read_text(encoding="utf-8")).text
     assert f"The 50% interval runs from {low:.3f} to {high:.3f}" in text
     assert text.strip().startswith("My title")
@@ -358,6 +363,18 @@ def test_documents_of_blocks():
     assert r"C\_1" in source
     with pytest.raises(TypeError, match="Html"):
         latex.document("T", [section])
+
+
+def test_warnings_are_blocks_of_every_document():
+    texts = ("50% of a_b <c> & more", "- second")
+    section = [Section("H", (Warnings(texts),))]
+    markup = page("T", section)
+    assert "<li>50% of a_b &lt;c&gt; &amp; more</li>\n<li>- second</li>" in markup
+    text = markdown.document("T", section)
+    assert "> **Warnings**\n>\n> 1. 50% of a\\_b &lt;c&gt; &amp; more\n> 2. \\- second" in text
+    source = latex.document("T", section)
+    assert r"\item 50\% of a\_b \ensuremath{<}c\ensuremath{>} \& more" in source
+    assert source.count(r"\item") == 2
 
 
 def test_report_holds_nothing_that_the_result_does_not_hold(results, tmp_path):
