@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from dpstats.errors import DPStatsError, PrivacyWarning, UtilityWarning
+from dpstats.passed import passed
 from dpstats.privacy.accounting import composed
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def choice(name: str, value: Any, choices: Mapping[str, Any]) -> Any:
         If it is none of them.
     """
     if not isinstance(value, str) or value not in choices:
-        raise DPStatsError(f"`{name}` must be one of {', '.join(choices)}; got {value!r}")
+        raise DPStatsError(f"`{name}` must be one of {', '.join(choices)}; got {passed(value)}")
     return choices[value]
 
 
@@ -50,13 +51,13 @@ def check_number(name: str, value: Any, low: float, high: float, rule: str) -> N
         return
     number = (int, float, np.integer, np.floating)
     if isinstance(value, bool) or not isinstance(value, number) or not low < float(value) < high:
-        raise DPStatsError(f"`{name}` must be {rule}; got {value!r}")
+        raise DPStatsError(f"`{name}` must be {rule}; got {passed(value)}")
 
 
 def check_count(name: str, value: Any, rule: str) -> None:
     """Refuse what is not a positive integer."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise DPStatsError(f"`{name}` must be {rule}; got {value!r}")
+        raise DPStatsError(f"`{name}` must be {rule}; got {passed(value)}")
 
 
 def check_noise(noise: str | None, epsilon: float, delta: float) -> NoiseKind:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import re
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from dpstats.errors import DPStatsError
@@ -114,8 +115,8 @@ def near_names(name: str, known: Iterable[str]) -> list[str]:
 def column_hint(name: str, columns: Iterable[Any]) -> str:
     """Return the columns that may be meant: near ones, else all of them as far as space allows.
 
-    Nothing where a name looks like a number: a file without a header then gives the values of its
-    first row for names.
+    Nothing where a name looks like a cell (a number, a date, True): a file without a header then
+    gives the values of its first row for names.
 
     Examples
     --------
@@ -126,27 +127,38 @@ def column_hint(name: str, columns: Iterable[Any]) -> str:
     >>> column_hint("educ", ["0.731", "34", "Miller"])
     ''
     """
-    names = list(dict.fromkeys(column for column in columns if isinstance(column, str)))
+    names = list(dict.fromkeys(columns))
+    if any(map(_is_cell, names)):
+        return ""
     if near := near_names(name, names):
         return f"near matches: {', '.join(map(repr, near))}"
-    if not names or not all(map(_is_word, names)):
+    if not all(map(_is_word, names)):
         return ""
     shown = ""
     for place, column in enumerate(names):
         if len(shown) > _WIDTH:
             return f"columns: {shown} and {len(names) - place} more"
         shown += f", {column!r}" if shown else repr(column)
-    return f"columns: {shown}"
+    return f"columns: {shown}" if shown else ""
+
+
+def _is_cell(name: Any) -> bool:
+    """Whether a name is a cell of a row: digits and signs only, or not a text at all.
+
+    A spreadsheet without a header gives numbers and dates as they are.
+    """
+    return not isinstance(name, str) or name.lower() in _CELLS or bool(_NUMBER.fullmatch(name))
 
 
 def _is_word(name: str) -> bool:
-    """Whether a name starts as words do and is not read as a number, True or False."""
-    start = name[:1]
-    return (start.isalpha() or start == "_") and name.lower() not in _CELLS
+    """Whether a name starts as words do."""
+    return name[:1].isalpha() or name[:1] == "_"
 
 
 # cells of a row that look like words
 _CELLS = {"true", "false", "nan", "na", "null", "none", "inf", "infinity"}
+# numbers, dates, times and sums of money; "1.0.1" is how pandas tells two equal names apart
+_NUMBER = re.compile(r"[\d\s.,:;/+\-%$€£]+([eE][+\-]?[\d.]+)?")
 
 
 def argument_hint(name: str, known: Iterable[str], foreign: Mapping[str, str]) -> str:

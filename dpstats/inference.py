@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpstats.errors import DPStatsError
+from dpstats.passed import passed
 
 if TYPE_CHECKING:
     from dpstats.privacy.noise import FloatArray
@@ -76,5 +77,5 @@ def check_alpha(alpha: float) -> float:
     """
     number = isinstance(alpha, int | float | np.integer | np.floating)
     if isinstance(alpha, bool) or not number or not 0.0 < alpha < 1.0:
-        raise DPStatsError(f"`alpha` must lie in (0, 1); got {alpha!r}")
+        raise DPStatsError(f"`alpha` must lie in (0, 1); got {passed(alpha)}")
     return float(alpha)

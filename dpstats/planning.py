@@ -12,6 +12,7 @@ from dpstats.ate.plan import plan_ate
 from dpstats.calls import choice
 from dpstats.errors import DPStatsError
 from dpstats.hints import near_names
+from dpstats.passed import passed
 from dpstats.privacy.accounting import check_budget
 from dpstats.synth.plan import plan_synth
 
@@ -110,10 +111,10 @@ def _shared(title: str) -> str:
 def _check_budgets(eps: Any) -> list[float]:
     rule = "`eps` must be a sequence of positive finite numbers"
     if isinstance(eps, str) or not np.iterable(eps):
-        raise DPStatsError(f"{rule}; got {eps!r}")
+        raise DPStatsError(f"{rule}; got {passed(eps)}")
     budgets = sorted({check_budget(value, 0.0)[0] for value in eps})
     if not budgets or math.isinf(budgets[-1]):
-        raise DPStatsError(f"{rule}; got {eps!r}")
+        raise DPStatsError(f"{rule}; got {passed(eps)}")
     return budgets
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from dpstats.errors import DPStatsError
 from dpstats.logistic import minimise, row_scales, sigmoid_of
+from dpstats.passed import passed
 from dpstats.privacy.accounting import Cost, Release
 from dpstats.privacy.calibration import laplace_scale, objective_gaussian_scale
 from dpstats.privacy.mechanisms import Mechanisms
@@ -348,11 +349,13 @@ class Known:
             raise DPStatsError("`propensity` Known needs either `probability` or `column`")
         p = self.probability
         if p is not None and not (_is_number(p) and 0.0 < p < 1.0):
-            raise DPStatsError(f"`propensity` must be a probability in (0, 1); got {p!r}")
+            raise DPStatsError(f"`propensity` must be a probability in (0, 1); got {passed(p)}")
         if p is not None and not 1e-9 <= p <= 1.0 - 1e-9:
-            raise DPStatsError(f"`propensity` must be at least 1e-9 away from 0 and 1; got {p!r}")
+            raise DPStatsError(
+                f"`propensity` must be at least 1e-9 away from 0 and 1; got {passed(p)}"
+            )
         if self.column is not None and not isinstance(self.column, str):
-            raise DPStatsError(f"`propensity` column must be a name; got {self.column!r}")
+            raise DPStatsError(f"`propensity` column must be a name; got {passed(self.column)}")
 
 
 def _check_constants(
@@ -361,7 +364,7 @@ def _check_constants(
     constants = {"penalty": penalty, "row_norm": row_norm, "relative_penalty": relative_penalty}
     for name, value in constants.items():
         if value is not None and not (_is_number(value) and math.isfinite(value) and value > 0.0):
-            raise DPStatsError(f"`{name}` must be a positive number; got {value!r}")
+            raise DPStatsError(f"`{name}` must be a positive number; got {passed(value)}")
 
 
 def _is_number(value: object) -> bool:

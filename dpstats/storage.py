@@ -125,13 +125,19 @@ def write_json(path: str | PathLike[str], content: Any, *, overwrite: bool = Fal
         If the file exists and `overwrite` is false.
     """
     text = json.dumps(content, indent=1, allow_nan=False) + "\n"
+    advice = "choose another name or pass overwrite=True"
     if not overwrite:
-        check_new(path, "path", "choose another name or pass overwrite=True")
+        check_new(path, "path", advice)
     if os.path.exists(path) and not os.path.isfile(path):
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
-    else:
-        write_text(path, text)
+        return
+    try:
+        write_text(path, text, new=not overwrite)
+    except FileExistsError:
+        # made by another process since
+        check_new(path, "path", advice)
+        raise
 
 
 def read_json(path: str | PathLike[str]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from dpstats.ate.outside import strange_values
 from dpstats.errors import BoundsError, DPStatsError, FormulaError
 from dpstats.formula import ColumnKind, Design, Formula, parse_formula
 from dpstats.hints import column_hint
+from dpstats.passed import passed
 from dpstats.privacy.bounds import Interval, check_interval
 from dpstats.privacy.mechanisms import sum_lattice
 
@@ -357,6 +358,8 @@ class _Kinds(dict[str, ColumnKind]):
         names: list[Any] = list(data.columns)
         for name, dtype in zip(names, data.dtypes, strict=True):
             if not isinstance(name, str):
+                # no formula can name it; hints look whether names are cells of a row
+                self[name] = ColumnKind("numeric")
                 continue
             kind = _kind(dtype, declared.get(name))
             if name in repeated:
@@ -405,15 +408,19 @@ def _check_levels(
         _check_column(data, "levels", name)
         # the order of levels decides the reference, and a set has none
         if isinstance(values, str | bytes | set | frozenset) or not hasattr(values, "__iter__"):
-            raise DPStatsError(f"`levels` of {name!r} must be a list of levels; got {values!r}")
+            raise DPStatsError(
+                f"`levels` of {name!r} must be a list of levels; got {passed(values)}"
+            )
         listed = tuple(values)
         if not all(_is_level(level) for level in listed):
             raise DPStatsError(
-                f"`levels` of {name!r} must be single values and none missing; got {listed!r}"
+                f"`levels` of {name!r} must be single values and none missing; got a "
+                f"{type(values).__name__} of {len(listed)}"
             )
         if len(listed) < 2 or len(set(listed)) != len(listed):
             raise DPStatsError(
-                f"`levels` of {name!r} must hold at least two levels, each once; got {listed!r}"
+                f"`levels` of {name!r} must hold at least two levels, each once; got "
+                f"{len(listed)}, {len(set(listed))} of them different"
             )
         declared[name] = listed
     return declared
@@ -458,16 +465,21 @@ def _check_treat(dtype: Any, treat: str, treated: Any, levels: tuple[Any, ...] |
     how = "pass `treated=` with the level that means treated"
     if treated is not None:
         if not _is_level(treated):
-            raise DPStatsError(f"`treated` must be one level of {treat!r}; got {treated!r}")
+            raise DPStatsError(f"`treated` must be one level of {treat!r}; got {passed(treated)}")
         if isinstance(dtype, pd.CategoricalDtype) and treated not in dtype.categories:
-            raise DPStatsError(f"`treated` must be a declared level of {treat!r}; got {treated!r}")
+            raise DPStatsError(
+                f"`treated` must be a declared level of {treat!r}; got {passed(treated)}"
+            )
         if levels is not None and treated not in levels:
-            raise DPStatsError(f"`treated` must be a declared level of {treat!r}; got {treated!r}")
+            raise DPStatsError(
+                f"`treated` must be a declared level of {treat!r}; got {passed(treated)}"
+            )
         numbers = pd.api.types.is_numeric_dtype(dtype)
         texts = pd.api.types.is_string_dtype(dtype) and not pd.api.types.is_object_dtype(dtype)
         if (numbers and isinstance(treated, str)) or (texts and not isinstance(treated, str)):
             raise DPStatsError(
-                f"`treated` must be a level of {treat!r}, which has dtype {dtype}; got {treated!r}"
+                f"`treated` must be a level of {treat!r}, which has dtype {dtype}; got "
+                f"{passed(treated)}"
             )
         return
     if isinstance(dtype, pd.CategoricalDtype):
@@ -514,7 +526,7 @@ def _check_bounds(
         near = [column for column in missing if _alike(column.lower(), name.lower())]
         if near:
             raise BoundsError(
-                f"`bounds` must name columns of `data` or terms of the formula; got {name!r} "
+                f"`bounds` must name columns of `data` or terms of the formula; got {passed(name)} "
                 f"(near matches: {_list(near)})"
             )
     return source, terms

@@ -37,6 +37,7 @@ from dpstats.calls import (
 )
 from dpstats.errors import BoundsError, DPStatsError, FormulaError
 from dpstats.hints import ATE_NAMES, with_hints
+from dpstats.passed import passed
 from dpstats.privacy.accounting import (
     Cost,
     PrivacyRecord,
@@ -334,7 +335,7 @@ def _check_call(
     if estimand not in kernel.estimands:
         raise DPStatsError(
             f"`estimand` must be one of {', '.join(kernel.estimands)} for method {method!r}; "
-            f"got {estimand!r}"
+            f"got {passed(estimand)}"
         )
     choice("missing", missing, {"raise": 0, "drop": 0})
     check_number("overlap", overlap, 1e-6, 0.5, "a number in (0.000001, 0.5)")
@@ -349,7 +350,7 @@ def _check_call(
     if math.isinf(epsilon) and split is not None:
         raise DPStatsError("`split` has no meaning at `eps` = inf: nothing is spent")
     if split is not None and split != "published" and not hasattr(split, "keys"):
-        raise DPStatsError(f"`split` must be a dict or 'published'; got {split!r}")
+        raise DPStatsError(f"`split` must be a dict or 'published'; got {passed(split)}")
     source = noise_source(rng)
     find_ledger(ledger, epsilon=epsilon, seeded=source.seeded)
     return _Call(
@@ -443,6 +444,10 @@ def _costs(call: _Call, settings: Settings, public: Public, schema: Schema) -> d
     )
     if searched:
         _check_rows(public.n, searched, costs["bounds"].epsilon, call.rows_per_person, schema)
+    fit = costs.get("propensity")
+    if fit is not None and isinstance(settings.propensity, Objective):
+        # refuses a penalty that is too small for its budget
+        settings.propensity.calibrated(fit.epsilon, fit.delta)
     return costs | own
 
 

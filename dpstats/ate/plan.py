@@ -13,6 +13,7 @@ from dpstats.ate.public_design import public_design
 from dpstats.calls import check_count, check_number, choice
 from dpstats.errors import DPStatsError
 from dpstats.inference import check_alpha
+from dpstats.passed import passed
 from dpstats.privacy.accounting import check_budget
 from dpstats.privacy.bounds import check_interval
 from dpstats.results import compare_sizes
@@ -260,7 +261,9 @@ def _from_formula(
         searched = 0 if searched is None else searched
         return y_bounds, 1 if k is None else k, searched, 1 if searched else 0
     if k is not None:
-        raise DPStatsError(f"`k` follows from `formula`: leave one of them out; got k = {k!r}")
+        raise DPStatsError(
+            f"`k` follows from `formula`: leave one of them out; got k = {passed(k)}"
+        )
     found = public_design(formula, bounds, levels)
     if found.outcome_bounds is None:
         if y_bounds is None:
@@ -273,7 +276,7 @@ def _from_formula(
         low, high = found.outcome_bounds
         raise DPStatsError(
             f"`y_bounds` must be left out where `bounds` give those of the outcome, [{low:g}, "
-            f"{high:g}]; got {y_bounds!r}"
+            f"{high:g}]; got {passed(y_bounds)}"
         )
     columns = len(found.columns)
     if searched is None:
@@ -340,7 +343,7 @@ def _check(
 ) -> Case:
     check_count("n", n, "an integer of at least 2")
     if n < 2:
-        raise DPStatsError(f"`n` must be an integer of at least 2; got {n}")
+        raise DPStatsError(f"`n` must be an integer of at least 2; got {passed(n)}")
     for name, value in (("k", k), ("searched", searched)):
         if value != 0 or isinstance(value, bool):
             check_count(name, value, "a non-negative integer")
@@ -362,9 +365,9 @@ def _check(
     check_number("confounding", confounding, -edge, edge, "a number in [-1, 1]")
     check_number("explained", explained, least, edge, "a number in [0, 1]")
     if adjust is not None and adjust not in (True, False):
-        raise DPStatsError(f"`adjust` must be None, True or False; got {adjust!r}")
+        raise DPStatsError(f"`adjust` must be None, True or False; got {passed(adjust)}")
     if split is not None and split != "published" and not hasattr(split, "keys"):
-        raise DPStatsError(f"`split` must be a dict or 'published'; got {split!r}")
+        raise DPStatsError(f"`split` must be a dict or 'published'; got {passed(split)}")
     if treated_share is None:
         treated_share = 0.5 if propensity is None else propensity
     return Case(
@@ -406,9 +409,9 @@ def _check_means(means: Any, low: float, high: float) -> tuple[float, float]:
     try:
         first, second = (float(mean) for mean in means)
     except (TypeError, ValueError):
-        raise DPStatsError(f"{rule}; got {means!r}") from None
+        first = second = math.nan
     if not (low <= first <= high and low <= second <= high):
-        raise DPStatsError(f"{rule}; got {means!r}")
+        raise DPStatsError(f"{rule}; got {passed(means)}")
     middle, half = (low + high) / 2.0, (high - low) / 2.0
     return (first - middle) / half, (second - middle) / half
 

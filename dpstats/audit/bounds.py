@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpstats.errors import DPStatsError
+from dpstats.passed import passed
 
 __all__ = ["FloatArray", "Gain", "best_cuts", "clopper_pearson", "delta_from", "epsilon_from"]
 
@@ -69,7 +70,7 @@ def clopper_pearson(
 
     k = np.asarray(successes, dtype=np.float64)
     if not 0.0 < level < 1.0:
-        raise DPStatsError(f"`level` must be in (0, 1); got {level!r}")
+        raise DPStatsError(f"`level` must be in (0, 1); got {passed(level)}")
     if trials < 1 or not np.all((k >= 0.0) & (k <= trials)):
         raise DPStatsError("`successes` must be counts between 0 and `trials`")
     low = np.where(k > 0.0, betaincinv(np.maximum(k, 1.0), trials - k + 1.0, level), 0.0)

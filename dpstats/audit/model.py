@@ -22,6 +22,7 @@ from dpstats.audit.results import AuditResult, Event, Which, largest_delta, larg
 from dpstats.audit.scores import Score, fit_scores
 from dpstats.audit.trials import Runs, entropy_of, run_trials
 from dpstats.errors import DPStatsError
+from dpstats.passed import passed
 from dpstats.simulate.checks import whole
 
 __all__ = ["from_samples", "lower_bound", "neighbours", "search"]
@@ -104,6 +105,9 @@ def lower_bound(
     (`dpstats.audit.scores`), events score >= cut or score <= cut are chosen on the next three
     tenths, for both directions (and, with `eps`, for each of the two bounds), and judged on the
     other half by Clopper-Pearson limits at false_alarm / (2 events) each.
+
+    A statistic of your own, such as the log likelihood ratio of the noise at what you know of both
+    data sets, is one more number for `release` to return: it is looked at beside the others.
 
     `PrivacyWarning` and `UtilityWarning` are silenced inside the runs, nowhere else. A release that
     draws from numpy's global generator should take `rng` instead: processes may share its state.
@@ -307,7 +311,7 @@ def neighbours(data: Any, rows: Iterable[Any], *, at: int = 0) -> list[tuple[Any
     """
     size = len(data) if hasattr(data, "__len__") else 0
     if not -size <= at < size:
-        raise DPStatsError(f"`at` must be the position of one of {size} rows; got {at!r}")
+        raise DPStatsError(f"`at` must be the position of one of {size} rows; got {passed(at)}")
     variants = [data, *(_replaced(data, row, at) for row in rows)]
     return [(one, two) for place, one in enumerate(variants) for two in variants[place + 1 :]]
 
@@ -325,13 +329,15 @@ class _Claim:
     def checked(cls, eps: Any, delta: Any, false_alarm: Any, bits: bool) -> _Claim:
         claimed = None if eps is None else _number("eps", eps, "a number of at least 0")
         if claimed is not None and claimed < 0.0:
-            raise DPStatsError(f"`eps` must be a number of at least 0; got {eps!r}")
+            raise DPStatsError(f"`eps` must be a number of at least 0; got {passed(eps)}")
         slack = _number("delta", delta, "a number in [0, 1)")
         if not 0.0 <= slack < 1.0:
-            raise DPStatsError(f"`delta` must be a number in [0, 1); got {delta!r}")
+            raise DPStatsError(f"`delta` must be a number in [0, 1); got {passed(delta)}")
         alarm = _number("false_alarm", false_alarm, "a number in (0, 0.5]")
         if not 0.0 < alarm <= 0.5:
-            raise DPStatsError(f"`false_alarm` must be a number in (0, 0.5]; got {false_alarm!r}")
+            raise DPStatsError(
+                f"`false_alarm` must be a number in (0, 0.5]; got {passed(false_alarm)}"
+            )
         return cls(claimed, slack, alarm, bool(bits))
 
     def gains(self) -> list[Gain]:
@@ -524,5 +530,5 @@ def _replaced(data: Any, row: Any, at: int) -> Any:
 def _number(name: str, value: Any, rule: str) -> float:
     number = (int, float, np.integer, np.floating)
     if isinstance(value, bool) or not isinstance(value, number) or not math.isfinite(value):
-        raise DPStatsError(f"`{name}` must be {rule}; got {value!r}")
+        raise DPStatsError(f"`{name}` must be {rule}; got {passed(value)}")
     return float(value)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from dpstats.audit.bounds import clopper_pearson, delta_from, epsilon_from
 from dpstats.audit.trials import Entropy, Key, stream
 from dpstats.errors import DPStatsError
+from dpstats.passed import passed
 from dpstats.report._numbers import number
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ class AuditResult:
             At least 0.
         """
         if not eps >= 0.0:
-            raise DPStatsError(f"`eps` must be at least 0; got {eps!r}")
+            raise DPStatsError(f"`eps` must be at least 0; got {passed(eps)}")
         return max(float(delta_from(event.low, event.high, eps)) for event in self.events)
 
     def rng(self, which: Which, trial: int) -> np.random.Generator:
@@ -174,7 +175,7 @@ class AuditResult:
         if self.entropy is None:
             raise DPStatsError("`rng` has no meaning for samples that were drawn elsewhere")
         if which not in ("data", "neighbour"):
-            raise DPStatsError(f"`which` must be 'data' or 'neighbour'; got {which!r}")
+            raise DPStatsError(f"`which` must be 'data' or 'neighbour'; got {passed(which)}")
         return stream(self.entropy, (*self._key, int(which == "neighbour")), trial)
 
     def summary(self) -> PrivateSummary:

@@ -178,7 +178,10 @@ def check_outputs(outputs: Mapping[str, str], inputs: Mapping[str, Path | None])
             raise DPStatsError(f"`{name}` must be a file; {path} is a folder")
         if not target.parent.is_dir():
             raise DPStatsError(f"`{name}` must lie in a folder that exists; got {path}")
-        if not os.access(path if path.exists() else target.parent, os.W_OK):
+        # a file is replaced by one written beside it; a device or a pipe is written to
+        places = [path] if path.exists() else []
+        places += [] if path.exists() and not path.is_file() else [target.parent]
+        if not all(os.access(place, os.W_OK) for place in places):
             raise DPStatsError(f"`{name}` must be a file that can be written; got {path}")
     for name, endings in _ENDINGS.items():
         if name in outputs and not outputs[name].lower().endswith(endings):

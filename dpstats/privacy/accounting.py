@@ -203,9 +203,10 @@ def check_split(split: Mapping[str, float], names: Sequence[str]) -> dict[str, f
         If the keys are not exactly `names`, a share is not positive, or they do not sum to 1.
     """
     if set(split) != set(names):
+        given = ", ".join(map(str, split)) if isinstance(split, dict) else passed(split)
         raise DPStatsError(
             f"`split` must give a share to each release of this call ({', '.join(names)}); "
-            f"got {passed(tuple(split))}"
+            f"got {given or 'none'}"
         )
     if not all(isinstance(s, _NUMBER) and not isinstance(s, bool) for s in split.values()):
         raise DPStatsError(f"`split` must hold positive shares; got {passed(dict(split))}")

@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 from dpstats.errors import BudgetExceededError, DPStatsError
+from dpstats.passed import passed
 from dpstats.privacy.accounting import Relation, check_budget
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ class Totals:
 def check_totals(eps: object, delta: object, protects: object, relation: Relation) -> Totals:
     """Check the totals a user stated; `relation` is the default where `eps` is stated."""
     if protects is not None and protects not in get_args(Relation):
-        raise DPStatsError(f"`protects` must be 'row' or 'unit'; got {protects!r}")
+        raise DPStatsError(f"`protects` must be 'row' or 'unit'; got {passed(protects)}")
     stated = cast("Relation | None", protects)
     if eps is None:
         slack = None if delta is None else check_budget(1.0, delta)[1]

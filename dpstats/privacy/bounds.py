@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from dpstats.errors import BoundsError
+from dpstats.passed import passed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,10 +52,10 @@ def check_interval(name: str, value: Any, what: str = "bounds") -> Interval:
     try:
         low, high = value
         if isinstance(value, str) or any(isinstance(end, bool | str) for end in (low, high)):
-            raise BoundsError(f"{rule}; got {value!r}")
+            raise BoundsError(f"{rule}; got {passed(value)}")
         low, high = float(low), float(high)
     except (TypeError, ValueError):
-        raise BoundsError(f"{rule}; got {value!r}") from None
+        raise BoundsError(f"{rule}; got {passed(value)}") from None
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise BoundsError(f"{rule}; got ({low:g}, {high:g})")
     if not _WIDTHS[0] <= high - low <= _WIDTHS[1]:

@@ -56,8 +56,9 @@ def gaussian_log_delta(shift: float, epsilon: float) -> float:
     -----
     With u = eps/x - x/2 and v = u + x one has exp(eps) phi(v) = phi(u), so the difference is
     phi(u) (m(u) - m(v)) with m the Mills ratio, which is `erfcx` up to a constant. No term
-    underflows. For a very small x the difference of the Mills ratios cancels; then it is bounded
-    from above by x (1 - u m(u)), since -m'(t) = 1 - t m(t) decreases.
+    underflows, and exp(eps) never meets its inverse. For a very small x the difference of the
+    Mills ratios cancels; then it is bounded from above by x (1 - u m(u)), since
+    -m'(t) = 1 - t m(t) decreases.
     """
     from scipy.special import erfcx, log_ndtr
 
@@ -66,13 +67,12 @@ def gaussian_log_delta(shift: float, epsilon: float) -> float:
     if u < -5.0:
         # here delta is near one and nothing cancels
         log_first = float(log_ndtr(-u))
-        log_second = epsilon + float(log_ndtr(-v))
+        log_second = _log_tail(u, v)
         return log_first + math.log1p(-math.exp(min(log_second - log_first, -1e-15)))
     mills = math.sqrt(math.pi / 2.0)
     if u > 1e4:
         # far beyond any delta; 1 - t m(t) < 1 / (1 + t^2)
-        difference = shift / (1.0 + u * u)
-        return -0.5 * u * u - _HALF_LOG_TWO_PI + math.log(difference)
+        return -0.5 * u * u - _HALF_LOG_TWO_PI + math.log(shift) - math.log1p(u * u)
     if shift < 1e-4 * max(1.0, abs(u)) ** -1:
         difference = shift * max(1.0 - u * mills * float(erfcx(u / math.sqrt(2.0))), 1e-300)
         return -0.5 * u * u - _HALF_LOG_TWO_PI + math.log(difference)
@@ -99,12 +99,18 @@ def objective_log_delta(shift: float, epsilon: float, rows: int = 1) -> float:
         log E[(1 - exp(epsilon - x R - x^2 / 2))+] with R of chi law with 2 `rows` degrees of
         freedom. For one row that is sqrt(2 pi) x exp(epsilon) (1 - Phi)(epsilon/x + x/2).
     """
-    from scipy.special import log_ndtr
-
     if rows == 1 and shift * shift <= 2.0 * epsilon:
-        tail = float(log_ndtr(-(epsilon / shift + shift / 2.0)))
-        return _HALF_LOG_TWO_PI + math.log(shift) + epsilon + tail
+        u = epsilon / shift - shift / 2.0
+        return _HALF_LOG_TWO_PI + math.log(shift) + _log_tail(u, u + shift)
     return _chi_log_delta(shift, epsilon, 2 * rows)
+
+
+def _log_tail(u: float, v: float) -> float:
+    """Return log(exp(eps) Phi(-v)), where u = eps/x - x/2 and v = u + x."""
+    from scipy.special import erfcx
+
+    log_mills = _LOG_SQRT_HALF_PI + math.log(float(erfcx(v / math.sqrt(2.0))))
+    return -0.5 * u * u - _HALF_LOG_TWO_PI + log_mills
 
 
 def _chi_log_delta(shift: float, epsilon: float, degrees: int) -> float:

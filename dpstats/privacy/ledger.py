@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpstats.errors import DPStatsError, PrivacyWarning
+from dpstats.passed import passed
 from dpstats.privacy.accounting import Relation, check_budget, close_block, open_block
 from dpstats.privacy.balance import (
     SELECT,
@@ -253,7 +254,7 @@ class PrivacyLedger:
         ((3.0, 0.0), 'PrivacyWarning')
         """
         if not isinstance(name, str) or not name.strip() or not name.isprintable():
-            raise DPStatsError(f"`name` must be a printable text; got {name!r}")
+            raise DPStatsError(f"`name` must be a printable text; got {passed(name)}")
         wanted = check_totals(eps, delta, protects, self.protects)
         new = wanted
         if not wanted.complete:
@@ -450,7 +451,7 @@ class PrivacyLedger:
         (4.8, 1e-06)
         """
         if method not in ("basic", "pld"):
-            raise DPStatsError(f"`method` must be basic or pld; got {method!r}")
+            raise DPStatsError(f"`method` must be basic or pld; got {passed(method)}")
         if method == "basic":
             if delta is not None:
                 raise DPStatsError("`delta` is for `method` = 'pld'")

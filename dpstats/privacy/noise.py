@@ -9,12 +9,14 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstats.errors import DPStatsError
+from dpstats.passed import passed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -166,13 +168,12 @@ def noise_source(rng: Any = None) -> NoiseSource:
             "`rng` must be None, an integer seed or a numpy.random.Generator; "
             f"got {type(rng).__name__}"
         )
-    try:
+    with suppress(TypeError, ValueError):
         return SeededSource(rng)
-    except (TypeError, ValueError) as error:
-        raise DPStatsError(
-            "`rng` must be None, an integer seed or a numpy.random.Generator; "
-            f"got {type(rng).__name__} ({error})"
-        ) from None
+    # numpy's error writes out what it got, so it is no context of this one
+    raise DPStatsError(
+        f"`rng` must be None, an integer seed or a numpy.random.Generator; got {passed(rng)}"
+    )
 
 
 def _opendp_noise(kind: Literal["laplace", "gaussian"], values: IntArray, scale: float) -> IntArray:

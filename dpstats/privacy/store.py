@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpstats.errors import DPStatsError
+from dpstats.passed import passed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -191,10 +192,10 @@ class Store:
 
 def _absolute(path: object) -> Path:
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
-        raise DPStatsError(f"`path` must be the name of a file or ':memory:'; got {path!r}")
+        raise DPStatsError(f"`path` must be the name of a file or ':memory:'; got {passed(path)}")
     text = os.fspath(path)
     if not isinstance(text, str) or "\0" in text:
-        raise DPStatsError(f"`path` must be the name of a file or ':memory:'; got {path!r}")
+        raise DPStatsError(f"`path` must be the name of a file or ':memory:'; got {passed(path)}")
     return Path(os.path.abspath(Path(text).expanduser()))
 
 

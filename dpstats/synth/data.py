@@ -10,6 +10,7 @@ import numpy as np
 
 from dpstats.errors import PanelError
 from dpstats.hints import column_hint
+from dpstats.passed import passed
 from dpstats.synth.axis import TimeAxis, read_axis
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def read_panel(
     if not isinstance(panel, pd.DataFrame):
         raise PanelError(f"`panel` must be a DataFrame; got {type(panel).__name__}")
     if not isinstance(wide, bool | np.bool_):
-        raise PanelError(f"`wide` must be True or False; got {wide!r}")
+        raise PanelError(f"`wide` must be True or False; got {passed(wide)}")
     if wide:
         grid = _read_wide(panel, unit=unit, time=time, outcome=outcome)
         marks = None
@@ -145,17 +146,18 @@ def before_after(axis: TimeAxis, T0: Any, *, name: str = "T0") -> int:
     if place is None:
         kind = f"labels of kind {axis.kind!r}, compared as they are"
         raise PanelError(
-            f"`{name}` must be a label of the time axis ({shown}; {kind}); got {T0!r} "
+            f"`{name}` must be a label of the time axis ({shown}; {kind}); got {passed(T0)} "
             f"({type(T0).__name__})"
         )
     if place == 0:
         raise PanelError(
             f"`{name}` must leave at least two periods before the intervention ({shown}); "
-            f"got {T0!r}, the first"
+            f"got {passed(T0)}, the first"
         )
     if place == axis.size - 1:
         raise PanelError(
-            f"`{name}` must leave a period after the intervention ({shown}); got {T0!r}, the last"
+            f"`{name}` must leave a period after the intervention ({shown}); got {passed(T0)}, "
+            "the last"
         )
     return place + 1
 
@@ -211,7 +213,7 @@ def _read_wide(panel: pd.DataFrame, *, unit: Any, time: Any, outcome: Any) -> _G
         if value is not None:
             raise PanelError(
                 f"`{argument}` has no meaning with wide=True (rows are units, columns are "
-                f"periods); got {value!r}"
+                f"periods); got {passed(value)}"
             )
     if panel.index.nlevels > 1 or panel.columns.nlevels > 1:
         raise PanelError("`panel` must have one level of rows and of columns with wide=True")
@@ -315,16 +317,18 @@ def _named(treated: Any, grid: _Grid) -> list[int]:
         raise PanelError("`treated` must name at least one unit; got an empty list")
     places: list[int] = []
     for label in wanted:
+        # a column of data in the place of labels is not shown, not even one of its cells
+        shown = passed(label if len(wanted) <= 6 else treated)
         place = _place(label, grid.units)
         if place is None:
             kind = "numbers" if _is_number_label(grid.units[0]) else type(grid.units[0]).__name__
             raise PanelError(
                 f"`treated` must be a label of column {grid.unit!r}, or a list of them; got "
-                f"{label!r} ({type(label).__name__}). Labels are compared as they are, and those "
+                f"{shown} ({type(label).__name__}). Labels are compared as they are, and those "
                 f"of {grid.unit!r} are {kind}"
             )
         if place in places:
-            raise PanelError(f"`treated` must name each unit once; got {label!r} twice")
+            raise PanelError(f"`treated` must name each unit once; got {shown} twice")
         places.append(place)
     return places
 
@@ -384,7 +388,7 @@ def _outcome_column(panel: pd.DataFrame, unit: Any, time: Any, outcome: Any) -> 
     if outcome is not None:
         _check_column(panel, "outcome", outcome)
         if outcome in (unit, time):
-            raise PanelError(f"`outcome` must be a column of its own; got {outcome!r}")
+            raise PanelError(f"`outcome` must be a column of its own; got {passed(outcome)}")
         return outcome
     names: list[Any] = [
         name
@@ -395,6 +399,8 @@ def _outcome_column(panel: pd.DataFrame, unit: Any, time: Any, outcome: Any) -> 
     ]
     if len(names) != 1:
         found = ", ".join(f"{name!r}" for name in names) or "none"
+        # a file without a header has cells of its first row for names
+        found = found if not names or column_hint("", panel.columns) else f"{len(names)} columns"
         raise PanelError(
             f"`outcome` must be named unless one numeric column is left beside `unit`, `time` and "
             f"the treatment; left are: {found}"

@@ -18,6 +18,7 @@ from dpstats.calls import (
 )
 from dpstats.errors import BoundsError, DPStatsError, PanelError
 from dpstats.hints import SYNTH_NAMES, argument_hint, with_hints
+from dpstats.passed import passed
 from dpstats.privacy.accounting import (
     Cost,
     PrivacyRecord,
@@ -270,11 +271,11 @@ def _check_call(
     if penalty is not None:
         number = isinstance(penalty, int | float | np.integer | np.floating)
         if isinstance(penalty, bool) or not number or not 0.0 < float(penalty) < math.inf:
-            raise DPStatsError(f"`penalty` must be a positive number; got {penalty!r}")
+            raise DPStatsError(f"`penalty` must be a positive number; got {passed(penalty)}")
     if exact and split is not None:
         raise DPStatsError("`split` has no meaning at `eps` = inf: nothing is spent")
     if split is not None and not hasattr(split, "keys"):
-        raise DPStatsError(f"`split` must be a dict of release to share; got {split!r}")
+        raise DPStatsError(f"`split` must be a dict of release to share; got {passed(split)}")
     source = noise_source(rng)
     find_ledger(ledger, epsilon=epsilon, seeded=source.seeded)
     return _Call(epsilon, slack, kernel, kind, split, None if exact else source)

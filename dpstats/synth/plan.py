@@ -11,7 +11,7 @@ from dpstats.calls import check_count, check_number, choice
 from dpstats.errors import DPStatsError
 from dpstats.privacy.accounting import check_budget
 from dpstats.privacy.bounds import check_interval
-from dpstats.synth.kernels.moments import Design, design_of
+from dpstats.synth.kernels.design import Design, design_of
 from dpstats.synth.population import Case, expected_did, expected_of_runs
 
 if TYPE_CHECKING:

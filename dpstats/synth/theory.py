@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dpstats.errors import DPStatsError
+from dpstats.passed import passed
 from dpstats.privacy.accounting import check_budget
 from dpstats.privacy.calibration import gaussian_scale, laplace_scale, objective_gaussian_scale
 from dpstats.synth.kernels.objective import (
@@ -291,7 +292,7 @@ def _prediction(
         size = setting.n * after
         return length * math.sqrt(_mean_square(size, unit, epsilon, delta) / size)
     if release != "projection":
-        raise DPStatsError(f"`release` must be 'projection' or 'matrix'; got {release!r}")
+        raise DPStatsError(f"`release` must be 'projection' or 'matrix'; got {passed(release)}")
     return largest * math.sqrt(_mean_square(after, unit, epsilon, delta) / after)
 
 

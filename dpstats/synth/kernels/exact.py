@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from dpstats.errors import DPStatsError
+from dpstats.passed import passed
 from dpstats.synth.kernels.base import Errors, Kernel, Parts, Public, Settings, Shares
 from dpstats.synth.kernels.paths import Residuals
 
@@ -436,7 +437,7 @@ class ElasticNet(_Exact):
         """Fit."""
         ratio = settings.options.get("l1_ratio", 0.5)
         if not (is_number(ratio) and 0.0 <= ratio <= 1.0):
-            raise DPStatsError(f"`l1_ratio` must lie in [0, 1]; got {ratio!r}")
+            raise DPStatsError(f"`l1_ratio` must lie in [0, 1]; got {passed(ratio)}")
 
         def fit(X: FloatArray, y: FloatArray, penalty: float) -> FloatArray:
             return elastic_net_weights(X, y, penalty, float(ratio))
@@ -465,9 +466,9 @@ class Robust(_Exact):
         threshold = settings.options.get("threshold")
         rank = settings.options.get("rank")
         if threshold is not None and not (is_number(threshold) and threshold >= 0.0):
-            raise DPStatsError(f"`threshold` must be a number, at least 0; got {threshold!r}")
+            raise DPStatsError(f"`threshold` must be a number, at least 0; got {passed(threshold)}")
         if rank is not None and not (isinstance(rank, int | np.integer) and rank >= 1):
-            raise DPStatsError(f"`rank` must be a whole number, at least 1; got {rank!r}")
+            raise DPStatsError(f"`rank` must be a whole number, at least 1; got {passed(rank)}")
         kept = None if rank is None else int(rank)
         clean, _ = robust_donors(panel.donors, panel.missing, threshold=threshold, rank=kept)
         return _run(panel, clean, settings.penalty or 0.0, ridge_weights, penalised=True)
@@ -486,7 +487,7 @@ def check_penalty(penalty: float | None, *, zero: bool = False) -> float | None:
     smallest = "at least 0" if zero else "positive"
     good = is_number(penalty) and math.isfinite(penalty)
     if not (good and (penalty > 0.0 or (zero and penalty == 0.0))):
-        raise DPStatsError(f"`penalty` must be a number, {smallest}; got {penalty!r}")
+        raise DPStatsError(f"`penalty` must be a number, {smallest}; got {passed(penalty)}")
     return float(penalty)
 
 

@@ -9,8 +9,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from dpstats.errors import DPStatsError
-from dpstats.privacy.calibration import gaussian_dp_level
 from dpstats.synth.kernels.base import Errors, Kernel, Parts, Public, Settings, Shares
+from dpstats.synth.kernels.design import ROUNDS, design_of
+from dpstats.synth.kernels.loadings import (
+    Fit,
+    decompose,
+    edge_of,
+    entry_sd_of,
+    noise_matrices,
+    noise_weights,
+    score_map,
+    score_root,
+    without_constant,
+)
 from dpstats.synth.kernels.paths import Residuals, cosines, persistence, typical_deviation
 
 if TYPE_CHECKING:
@@ -20,108 +31,24 @@ if TYPE_CHECKING:
     from dpstats.privacy.mechanisms import Mechanisms, NoiseKind
     from dpstats.privacy.noise import FloatArray
     from dpstats.synth.kernels.base import Panel
+    from dpstats.synth.kernels.design import Design
 
-__all__ = ["Design", "Moments", "MomentsReleased", "design_of"]
+__all__ = ["Moments", "MomentsReleased"]
 
 # measured choices; errors are flat around them
-ROUNDS = {"directions": 0.3, "moments": 0.7}
 _SHRINK = 0.3
+# of a second round with fewer paths
+_SHRINK_FEW = 0.1
 _TARGET_SHARE = 0.3
-_EDGE_SHARE = 0.3
 _INFLATION = 0.625
+_HIDDEN = 0.5
 _SURE = 2.0
 _RANGE_IN_SDS = 3.0
 _LEAST_BULK = 0.25
-_SMALLEST_BASIS = 6
-# beside larger numbers the identity is lost in rounding
-_LARGEST_INNER = 1e10
-# the edge of the spectrum of a difference of two square Wishart matrices is this times its size
-_WISHART_EDGE = 3.33
 _BLOCK = 2048
 # distinct releases in a bootstrap; targets are drawn anew for every draw
 _RELEASES = 250
 _ROW_BITS = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Design:
-    """What is decided from public quantities alone.
-
-    Attributes
-    ----------
-    level : float
-        mu of Gaussian differential privacy, or epsilon; inf without noise.
-    pure : bool
-        Whether delta = 0.
-    pre_basis, post_basis : int
-        q0 and q1, the number of cosines.
-    """
-
-    level: float
-    pure: bool
-    pre_basis: int
-    post_basis: int
-
-    @property
-    def size(self) -> int:
-        """Rows of the released matrices: the constant, q0 and q1."""
-        return 1 + self.pre_basis + self.post_basis
-
-    @property
-    def last_level(self) -> float:
-        """Level of the second round."""
-        share = ROUNDS["moments"]
-        return self.level * (share if self.pure else math.sqrt(share))
-
-    def entry_sd(self) -> float:
-        """Noise sd of an off-diagonal entry in the second round."""
-        return _entry_sd(self.size, self.last_level, self.pure)
-
-    def edge(self) -> float:
-        """Edge of the spectrum of the second round's noise."""
-        return _edge(self.size, self.last_level, self.pure)
-
-
-def design_of(public: Public) -> Design:
-    """Choose the bases: the noise edge of the last round at most .3 n, between 6 and T - 1."""
-    before, periods = public.pre_periods, public.periods
-    after = periods - before
-    pure = public.delta == 0.0
-    if math.isinf(public.epsilon):
-        return Design(math.inf, pure, before - 1, after)
-    level = public.epsilon if pure else gaussian_dp_level(public.epsilon, public.delta)
-    share = ROUNDS["moments"]
-    room = _EDGE_SHARE * public.n * level
-    wished = room * share / _WISHART_EDGE - 0.5 if pure else share * (room / 2.0) ** 2
-    q = min(max(int(min(wished, periods)), _SMALLEST_BASIS), periods - 1)
-    if q == periods - 1:
-        return Design(level, pure, before - 1, after)
-    q1 = min(max(2, round(q * after / periods)), after, q - 1)
-    return Design(level, pure, max(min(q - q1, before - 1), 1), max(q1, 1))
-
-
-@dataclass(frozen=True, slots=True)
-class _Fit:
-    """Loadings behind a released matrix; a leading axis where there are several.
-
-    Attributes
-    ----------
-    bulk : ndarray
-        tau: the level of the eigenvalues that no direction explains.
-    edge : ndarray
-        e: below it an eigenvalue is taken for noise.
-    eigenvalues, strengths, vectors : ndarray
-        w, eta (shrunk, zero below the edge) and V.
-    loadings : ndarray
-        L, shape (..., Q, Q); columns of directions that were not found are zero.
-    """
-
-    bulk: FloatArray
-    edge: FloatArray
-    eigenvalues: FloatArray
-    strengths: FloatArray
-    vectors: FloatArray
-    loadings: FloatArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +61,11 @@ class MomentsReleased:
         Shape (Q, Q): the noisy sum of the second round.
     metric : ndarray
         Shape (Q, Q): M, learned from the first round.
+    basis : ndarray
+        Shape (T0, r): C, the orthonormal pre-period paths on which `matrix` sees a series; cosines,
+        or what the first round and the targets single out of them.
     n, periods, pre_periods : int
-    pre_basis, post_basis : int
+    pre_cosines, post_basis : int
         q0 and q1.
     constant : float
         s, the constant coordinate (public).
@@ -151,10 +81,11 @@ class MomentsReleased:
 
     matrix: FloatArray
     metric: FloatArray
+    basis: FloatArray
     n: int
     periods: int
     pre_periods: int
-    pre_basis: int
+    pre_cosines: int
     post_basis: int
     constant: float
     entry_sd: float
@@ -173,6 +104,11 @@ class MomentsReleased:
     def any_target(self) -> bool:
         """True: the released sums serve any target outside the donor pool."""
         return True
+
+    @property
+    def pre_basis(self) -> int:
+        """r, the number of pre-period paths of the second round."""
+        return int(self.basis.shape[1])
 
     @property
     def directions(self) -> int:
@@ -195,7 +131,7 @@ class MomentsReleased:
         lines = lines - lines[:pre_periods].mean(axis=0)
         basis = cosines(pre_periods, pre_periods - 1, constant=False)
         upper = np.vstack([fit.loadings[:1], basis.T @ lines[:pre_periods]])
-        solution = _score_map(upper, self._weights(fit.bulk, pre_periods))
+        solution = score_map(upper, self._weights(fit.bulk, pre_periods))
         before = targets[:, :pre_periods]
         mean = before.mean(axis=1, keepdims=True)
         scores = _coordinates(before - mean, basis, self.constant) @ solution.T
@@ -231,17 +167,17 @@ class MomentsReleased:
         top = 1 + self.pre_basis
         upper = fit.loadings[:top]
         weights = self._weights(fit.bulk, top)
-        solution = _score_map(upper, weights)
-        model = Residuals.of(residuals[0], self.periods, float(np.trace(solution @ upper)))
-        basis = cosines(self.pre_periods, self.pre_basis, constant=False)
+        solution = score_map(upper, weights)
+        fitted = float(np.trace(solution @ upper))
+        model = Residuals.of(residuals[0], self.periods, fitted, self._hidden(residuals[0], fitted))
         mean = before.mean(axis=1, keepdims=True)
         scores = np.tile(
-            (_coordinates(before - mean, basis, self.constant) @ solution.T)[0], (draws, 1)
+            (_coordinates(before - mean, self.basis, self.constant) @ solution.T)[0], (draws, 1)
         )
         noise = np.zeros((draws, self.periods))
         if parts != "privacy":
             size = len(self.matrix)
-            root = _score_root(upper, weights)
+            root = score_root(upper, weights)
             spread = model.spread(draws, rng)
             sd = math.sqrt(model.variance / weights[-1])
             normals = rng.standard_normal((draws, size))
@@ -264,40 +200,38 @@ class MomentsReleased:
         mean_only = min(mean_only, every * _root_mean_square_ratio(errors, mean_errors))
         return Errors(every * errors, mean_only * mean_errors)
 
-    def _fit(self) -> _Fit:
-        return _decompose(self.matrix, self.metric, self.noise_edge, self.n)
+    def _fit(self) -> Fit:
+        return decompose(self.matrix, self.metric, self.noise_edge, self.n)
 
     def _weights(self, bulk: FloatArray, size: int) -> FloatArray:
-        return _noise_weights(bulk, self.entry_sd, self.n, size)
+        return noise_weights(bulk, self.entry_sd, self.n, size)
 
     def _lines(self, loadings: FloatArray) -> FloatArray:
         """Return loadings on the time axis, shape (..., T, Q)."""
         top = 1 + self.pre_basis
         after = self.periods - self.pre_periods
-        pre = cosines(self.pre_periods, self.pre_basis, constant=False) @ loadings[..., 1:top, :]
+        pre = self.basis @ loadings[..., 1:top, :]
         post = cosines(after, self.post_basis, constant=True) @ loadings[..., top:, :]
         return np.concatenate([pre, post], axis=-2)
 
-    def _paths(self, fit: _Fit, before: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _paths(self, fit: Fit, before: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return fitted paths, (g, T), and pre-period residuals."""
         mean = before.mean(axis=1, keepdims=True)
         top = 1 + self.pre_basis
-        basis = cosines(self.pre_periods, self.pre_basis, constant=False)
-        solution = _score_map(fit.loadings[:top], self._weights(fit.bulk, top))
-        scores = _coordinates(before - mean, basis, self.constant) @ solution.T
+        solution = score_map(fit.loadings[:top], self._weights(fit.bulk, top))
+        scores = _coordinates(before - mean, self.basis, self.constant) @ solution.T
         path = mean + scores @ self._lines(fit.loadings).T
         return path, before - path[:, : self.pre_periods]
 
-    def _predict_each(self, fit: _Fit, before: FloatArray) -> FloatArray:
+    def _predict_each(self, fit: Fit, before: FloatArray) -> FloatArray:
         """Predict post-periods of each drawn target from the releases in turn."""
         draws, top = len(before), 1 + self.pre_basis
         loadings = fit.loadings if fit.loadings.ndim == 3 else fit.loadings[None]
-        solution = _score_map(loadings[:, :top], self._weights(np.atleast_1d(fit.bulk), top))
+        solution = score_map(loadings[:, :top], self._weights(np.atleast_1d(fit.bulk), top))
         # from coordinates straight to the path
         linear = self._lines(loadings) @ solution
         mean = before.mean(axis=1, keepdims=True)
-        basis = cosines(self.pre_periods, self.pre_basis, constant=False)
-        coordinates = _coordinates(before - mean, basis, self.constant)
+        coordinates = _coordinates(before - mean, self.basis, self.constant)
         path = np.empty((draws, self.periods))
         for i, one in enumerate(linear):
             path[i :: len(linear)] = coordinates[i :: len(linear)] @ one.T
@@ -307,7 +241,23 @@ class MomentsReleased:
         carried = residuals[:, -1:] * persistence(residuals)[:, None] ** ahead
         return path[:, self.pre_periods :] + carried
 
-    def _released_again(self, fit: _Fit, draws: int, rng: np.random.Generator) -> _Fit:
+    def _hidden(self, residuals: FloatArray, fitted: float) -> float:
+        """Return the degrees of freedom that residuals lack outside the paths.
+
+        The paths hold the target's own, noise and all, so that nothing of its noise is left outside
+        of them, where another target's is as large as within. Within, residuals also hold what the
+        fit misses of the signal, in few dimensions: half of those outside count (measured).
+        """
+        outside = self.pre_cosines - self.pre_basis
+        inner = self.basis.T @ residuals
+        within = float(inner @ inner) / max(self.pre_basis - fitted, 1.0)
+        if outside == 0 or within == 0.0:
+            return 0.0
+        every = cosines(self.pre_periods, self.pre_cosines, constant=False).T @ residuals
+        noise = max(float(every @ every - inner @ inner), 0.0) / outside
+        return _HIDDEN * outside * (1.0 - min(1.0, noise / within))
+
+    def _released_again(self, fit: Fit, draws: int, rng: np.random.Generator) -> Fit:
         """Draw the second release again, from strengths freed of the noise in them."""
         if self.exact:
             return fit
@@ -315,11 +265,11 @@ class MomentsReleased:
         root = np.sqrt(np.maximum(w * w - e * e, 0.0))
         size = np.where(fit.strengths > 0.0, (w + root) / 2.0, 0.0)
         world = (fit.vectors * size) @ fit.vectors.T
-        world = world + float(fit.bulk) * self.metric @ _without_constant(q) @ self.metric
-        noise = _noise_matrices(q, self.level, self.kind == "laplace", draws, rng)
-        return _decompose(world + noise, self.metric, self.noise_edge, self.n)
+        world = world + float(fit.bulk) * self.metric @ without_constant(q) @ self.metric
+        noise = noise_matrices(q, self.level, self.kind == "laplace", draws, rng)
+        return decompose(world + noise, self.metric, self.noise_edge, self.n)
 
-    def _inflation(self, fit: _Fit, solution: FloatArray) -> tuple[float, float]:
+    def _inflation(self, fit: Fit, solution: FloatArray) -> tuple[float, float]:
         """Return the factors for what fell below the edge: of periods and of their mean.
 
         Notes
@@ -348,7 +298,7 @@ class MomentsReleased:
         )
         return every, mean_only
 
-    def _ratio(self, fit: _Fit, rows: FloatArray, allowance: float) -> float:
+    def _ratio(self, fit: Fit, rows: FloatArray, allowance: float) -> float:
         """Return what the release holds of `rows`, with some of the noise, to what is explained."""
         sd = math.sqrt(2.0) * self.entry_sd
         even = self.n / float(np.sum(self.metric[1:] ** 2))
@@ -392,11 +342,16 @@ class Moments(Kernel):
     with as few donors as periods it finds little even without noise (`eps=inf`), where "output"
     (ridge) and "simplex" are the methods to use. The noisy sum of outer products is released
     twice; the directions found in the first round are shrunk before rows are normalised for the
-    second, so that weak ones come out. Directions are eigenvectors above the known edge of the
-    noise, their strengths shrunk. A target's scores follow from its public pre-period, the
-    prediction from them; what persists of its residual is carried forward.
+    second, so that weak ones come out. Where the noise would still be large, the second round sees
+    the pre-period through fewer paths (a quarter of the pre-periods, at least six, strongest
+    directions of the first round; the targets' main path and the same smoothed): noise grows with
+    the size of the matrix, and a prediction from fewer paths is less sharp but not biased.
+    Directions are eigenvectors above the known edge of the noise, their strengths shrunk. A
+    target's scores follow from its public pre-period, the prediction from them; what persists of
+    its residual is carried forward.
 
-    *Privacy.* Given the target, s and M, a normalised row is a function of its own donor and at
+    *Privacy.* Given the targets, s, M and the paths (functions of the targets' pre-periods and of
+    the first round), a normalised row is a function of its own donor and at
     most 1 long (entries are cut towards zero to a public grid, on which sums are exact); the two
     sums are a release of `Mechanisms.gram_rounds`, where the proofs are. Replacing one donor
     changes one row. All that follows is post-processing.
@@ -424,8 +379,11 @@ class Moments(Kernel):
         """Return sizes of the bases and the shares of the rounds."""
         design = design_of(public)
         unit = "eps" if design.pure else "mu^2"
+        fewer = design.kept < design.pre_basis
+        kept = [("paths before in the second round", str(design.kept))] if fewer else []
         return (
             ("cosines before, after", f"{design.pre_basis}, {design.post_basis}"),
+            *kept,
             (f"share of {unit}: directions, moments", "0.3, 0.7"),
         )
 
@@ -447,25 +405,32 @@ class Moments(Kernel):
         constant = _TARGET_SHARE * typical_deviation(panel.targets, before)
         bits = min(_ROW_BITS, (52 - n.bit_length()) // 2)
 
+        pre = cosines(before, design.pre_basis, constant=False)
+        post = cosines(periods - before, design.post_basis, constant=True)
+        guides = _guides(panel.targets[:, :before], pre)
+
         def statistic(released: tuple[FloatArray, ...]) -> FloatArray:
-            metric = np.eye(design.size)
+            metric, paths = np.eye(design.first_size), pre
             if released:
-                metric = _learned_metric(released[0], design, n)
-            return _gram(panel.donors, before, design, constant, metric, bits)
+                metric, kept = _learned(released[0], guides, design, n)
+                paths = pre if kept is None else pre @ kept
+            return _gram(panel.donors, paths, post, constant, metric, bits)
 
         grams = mechanisms.gram_rounds("moments", ROUNDS, statistic, rows=n, lattice=-2 * bits)
         level = grams.levels[-1]
+        metric, kept = _learned(grams.values[0], guides, design, n)
         return MomentsReleased(
             grams.values[-1],
-            _learned_metric(grams.values[0], design, n),
+            metric,
+            pre if kept is None else pre @ kept,
             n,
             periods,
             before,
             design.pre_basis,
             design.post_basis,
             constant,
-            _entry_sd(design.size, level, pure),
-            _edge(design.size, level, pure),
+            entry_sd_of(design.last_size, level, pure),
+            edge_of(design.last_size, level, pure),
             level,
             mechanisms.kind,
             constant / _TARGET_SHARE / math.sqrt(before),
@@ -475,18 +440,16 @@ class Moments(Kernel):
 
 def _gram(
     donors: FloatArray,
-    before: int,
-    design: Design,
+    pre: FloatArray,
+    post: FloatArray,
     constant: float,
     metric: FloatArray,
     bits: int,
 ) -> FloatArray:
     """Return the exact sum of outer products of normalised rows, multiples of 4**-bits."""
-    n, periods = donors.shape
-    pre = cosines(before, design.pre_basis, constant=False) @ metric[1 : 1 + design.pre_basis]
-    post = cosines(periods - before, design.post_basis, constant=True)
-    basis = np.vstack([pre, post @ metric[1 + design.pre_basis :]])
-    total = np.zeros((design.size, design.size))
+    n, before, top = len(donors), len(pre), 1 + pre.shape[1]
+    basis = np.vstack([pre @ metric[1:top], post @ metric[top:]])
+    total = np.zeros(metric.shape)
     # a hair below one, so that no rounding makes a row longer than one
     grid = math.ldexp(1.0 - 2.0**-40, bits)
     for start in range(0, n, _BLOCK):
@@ -506,113 +469,37 @@ def _gram(
     return np.ldexp(total, -2 * bits)
 
 
-def _without_constant(size: int) -> FloatArray:
-    j = np.eye(size)
-    j[0, 0] = 0.0
-    return j
-
-
-def _entry_sd(size: int, level: float, pure: bool) -> float:
-    return math.sqrt(2.0 * (size + 1.0)) / level if pure else 1.0 / level
-
-
-def _edge(size: int, level: float, pure: bool) -> float:
-    return (_WISHART_EDGE * (size + 0.5) if pure else 2.0 * math.sqrt(size)) / level
-
-
-def _bulk(values: FloatArray, edge: float, n: int) -> tuple[FloatArray, FloatArray]:
-    """Return tau and e from ascending eigenvalues, shape (..., Q)."""
-    size = values.shape[-1]
-    level = np.median(values, axis=-1)
-    limit = level
-    for _ in range(100):
-        limit = np.sqrt(edge**2 + 4.0 * size * np.maximum(level, 0.0) ** 2 / n)
-        below = values <= (level + limit)[..., None]
-        count = below.sum(axis=-1)
-        mean = np.where(below, values, 0.0).sum(axis=-1) / np.maximum(count, 1)
-        moved = np.where(count > 0, mean, values[..., 0])
-        done = np.abs(moved - level) <= 1e-9 * np.maximum(np.abs(level), 1e-9)
-        if np.all(done):
-            break
-        level = np.where(done, level, moved)
-    return np.maximum(level, 0.0), limit
-
-
-def _decompose(matrix: FloatArray, metric: FloatArray, edge: float, n: int) -> _Fit:
-    size = matrix.shape[-1]
-    bulk, limit = _bulk(np.asarray(np.linalg.eigvalsh(matrix), dtype=np.float64), edge, n)
-    floor = metric @ _without_constant(size) @ metric
-    w, vectors = np.linalg.eigh(matrix - bulk[..., None, None] * floor)
-    e = limit[..., None]
-    # without noise and with an exact factor model the edge is zero up to rounding
-    found = w > np.maximum(e, 1e-12 * n)
-    strengths = np.where(found, np.sqrt(np.maximum(w * w - e * e, 0.0)), 0.0)
-    loadings = np.linalg.solve(metric, vectors * np.sqrt(strengths)[..., None, :])
-    return _Fit(bulk, limit, w, strengths, vectors, loadings)
-
-
-def _learned_metric(matrix: FloatArray, design: Design, n: int) -> FloatArray:
-    share = ROUNDS["directions"]
-    level = design.level * (share if design.pure else math.sqrt(share))
-    edge = _edge(design.size, level, design.pure)
-    fit = _decompose(matrix, np.eye(design.size), edge, n)
-    reference = max(_SHRINK * float(fit.edge) + float(fit.bulk), 1e-9 * n)
+def _learned(
+    matrix: FloatArray, guides: FloatArray, design: Design, n: int
+) -> tuple[FloatArray, FloatArray | None]:
+    """Return metric and, where it has fewer, the pre-period paths of the second round, (q0, r)."""
+    edge = edge_of(design.first_size, design.first_level, design.pure)
+    fit = decompose(matrix, np.eye(design.first_size), edge, n)
+    few = design.kept < design.pre_basis
+    share = _SHRINK_FEW if few else _SHRINK
+    reference = max(share * float(fit.edge) + float(fit.bulk), 1e-9 * n)
     shrink = np.sqrt(reference / (reference + fit.strengths))
-    return np.asarray((fit.vectors * shrink) @ fit.vectors.T)
+    metric = np.asarray((fit.vectors * shrink) @ fit.vectors.T)
+    if not few:
+        return metric, None
+    top = 1 + design.pre_basis
+    # strongest first, those below the edge too: the second round decides
+    found = fit.vectors[1:top, ::-1][:, : design.kept - guides.shape[1]]
+    kept = np.linalg.qr(np.hstack([guides, found]))[0]
+    restrict = np.zeros((design.first_size, design.last_size))
+    restrict[0, 0] = 1.0
+    restrict[1:top, 1 : 1 + design.kept] = kept
+    restrict[top:, 1 + design.kept :] = np.eye(design.post_basis)
+    return restrict.T @ metric @ restrict, kept
 
 
-def _noise_weights(bulk: FloatArray, entry_sd: float, n: int, size: int) -> FloatArray:
-    """Return the diagonal of D, shape (..., size)."""
-    sd = np.maximum(entry_sd, np.maximum(bulk / n, 1e-9 * n))
-    weights = np.repeat((bulk + sd)[..., None], size, axis=-1)
-    weights[..., 0] = sd
-    return weights
-
-
-def _score_map(upper: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return H, shape (..., Q, size): scores are H times the coordinates."""
-    scaled = np.swapaxes(upper, -1, -2) / weights[..., None, :]
-    inner = scaled @ upper
-    if float(np.abs(inner).max(initial=0.0)) < _LARGEST_INNER:
-        return np.asarray(np.linalg.solve(np.eye(upper.shape[-1]) + inner, scaled))
-    # weights so small (no noise) that adding the identity changes no digit
-    u, s, vt = _whitened(upper, weights)
-    size = s.shape[-1]
-    shrunk = np.swapaxes(vt[..., :size, :], -1, -2) * (s / (1.0 + s * s))[..., None, :]
-    return np.asarray(
-        shrunk @ (np.swapaxes(u[..., :size], -1, -2) / np.sqrt(weights)[..., None, :])
-    )
-
-
-def _score_root(upper: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return a root of the variance of scores given coordinates, shape (Q, Q)."""
-    size = upper.shape[1]
-    inner = (upper.T / weights) @ upper
-    if float(np.abs(inner).max(initial=0.0)) < _LARGEST_INNER:
-        return np.linalg.cholesky(np.linalg.inv(np.eye(size) + inner))
-    _, s, vt = _whitened(upper, weights)
-    spread = np.zeros(size)
-    spread[: s.size] = s
-    return np.asarray(vt.T / np.sqrt(1.0 + spread**2))
-
-
-def _whitened(upper: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the singular values of D^(-1/2) A, those of rounding errors alone as zeros."""
-    u, s, vt = np.linalg.svd(upper / np.sqrt(weights)[..., None])
-    rounding = 1e-13 * s.max(axis=-1, keepdims=True, initial=0.0)
-    return u, np.where(s > rounding, s, 0.0), vt
+def _guides(before: FloatArray, basis: FloatArray) -> FloatArray:
+    """Return the (public) targets' main path and its smooth part, in coordinates, (q0, 2)."""
+    deviations = before - before.mean(axis=1, keepdims=True)
+    scaled = deviations / (float(np.abs(deviations).max()) or 1.0)
+    main = np.linalg.svd(scaled @ basis, full_matrices=False)[2][0]
+    return np.stack([main, main / np.arange(1.0, main.size + 1.0)], axis=1)
 
 
 def _coordinates(deviations: FloatArray, basis: FloatArray, constant: float) -> FloatArray:
     return np.hstack([np.full((len(deviations), 1), constant), deviations @ basis])
-
-
-def _noise_matrices(
-    size: int, level: float, pure: bool, draws: int, rng: np.random.Generator
-) -> FloatArray:
-    if pure:
-        first, second = rng.standard_normal((2, draws, size, size + 1))
-        return np.asarray((first @ first.swapaxes(1, 2) - second @ second.swapaxes(1, 2)) / level)
-    half = np.triu(rng.standard_normal((draws, size, size)), 1)
-    diagonal = math.sqrt(2.0) * rng.standard_normal((draws, size))
-    return (half + half.swapaxes(1, 2) + diagonal[:, :, None] * np.eye(size)) / level

@@ -71,10 +71,15 @@ class Residuals:
     root: FloatArray
 
     @classmethod
-    def of(cls, residuals: FloatArray, periods: int, fitted: float) -> Residuals:
-        """Fit to pre-period residuals, shape (T0,), of a fit with `fitted` degrees of freedom."""
+    def of(
+        cls, residuals: FloatArray, periods: int, fitted: float, hidden: float = 0.0
+    ) -> Residuals:
+        """Fit to pre-period residuals, shape (T0,), of a fit with `fitted` degrees of freedom.
+
+        Residuals lack `hidden` further degrees of freedom by construction.
+        """
         before = residuals.size
-        degrees = max(before - 1.0 - fitted, min(2.0, before - 1.0))
+        degrees = max(before - 1.0 - fitted - hidden, min(2.0, before - 1.0))
         raw = float(persistence(residuals[None])[0])
         correlation = raw
         if raw > 1.0 / math.sqrt(before) and before > 4:

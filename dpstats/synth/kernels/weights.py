@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 
 from dpstats.errors import DPStatsError
+from dpstats.passed import passed
 from dpstats.synth.kernels.base import Errors, Parts, Public, Settings
 from dpstats.synth.kernels.exact import check_penalty, match_targets
 from dpstats.synth.kernels.paths import Residuals
@@ -145,13 +146,13 @@ def weight_settings(
         raise DPStatsError(f"method {name!r} has no option {', '.join(map(repr, strange))}")
     release = options.get("release", "projection")
     if release not in ("projection", "matrix"):
-        raise DPStatsError(f"`release` must be 'projection' or 'matrix'; got {release!r}")
+        raise DPStatsError(f"`release` must be 'projection' or 'matrix'; got {passed(release)}")
     project = options.get("project", True)
     if not isinstance(project, bool | np.bool_):
-        raise DPStatsError(f"`project` must be True or False; got {project!r}")
+        raise DPStatsError(f"`project` must be True or False; got {passed(project)}")
     norm = options.get("target_norm", "own")
     if norm not in ("own", "bound"):
-        raise DPStatsError(f"`target_norm` must be 'own' or 'bound'; got {norm!r}")
+        raise DPStatsError(f"`target_norm` must be 'own' or 'bound'; got {passed(norm)}")
     exact = math.isinf(public.epsilon)
     penalty = check_penalty(penalty, zero=exact)
     if penalty is None and (public.bounded or not exact):
