@@ -76,6 +76,14 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule("gain over the last value", "below", 1.0, "Of little use: {what}."),
     Rule(
+        "placebo effect, in standard errors",
+        "above",
+        3.0,
+        "Before the intervention the same method finds an effect of {what} where there should be "
+        "none, {value:.1f} standard errors from zero (placebo in time): what it finds after the "
+        "intervention may be as wrong.",
+    ),
+    Rule(
         "95% interval over the outcome's range",
         "above",
         0.5,
@@ -101,9 +109,11 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "slope of treatment",
         "below",
-        0.5,
-        "The released propensity tells little about who was treated (slope {value:.2f}; 1 where it "
-        "is right): confounding is left within blocks, unless treatment was randomised.",
+        0.8,
+        "Noise hides part of what the propensity should tell about who was treated (slope "
+        "{value:.2f}; 1 where it is right): confounding is left within blocks and biases the "
+        "estimate towards the unadjusted comparison, unless treatment was randomised. Fewer "
+        "covariates, more rows or a larger eps would help.",
     ),
     Rule(
         "rows without counterparts",

@@ -13,7 +13,7 @@ from dpstats.ate.kernels import KERNELS
 from dpstats.ate.kernels.aipw import AipwReleased
 from dpstats.ate.kernels.base import Arrays, Options, Public
 from dpstats.ate.kernels.blocking import _ENOUGH_ROWS, BlockSettings
-from dpstats.ate.kernels.blockmeans import block_effects
+from dpstats.ate.kernels.blockmeans import block_effects, block_of
 from dpstats.ate.kernels.cells import CellsReleased
 from dpstats.ate.kernels.ipw import IpwReleased
 from dpstats.ate.kernels.outcome import blank_outcome
@@ -119,7 +119,7 @@ def expected(case: Case, name: str, fits: int) -> Planned:
     if searched:
         scale = laplace_scale(2.0 * searched * case.rows_per_person, costs["bounds"].epsilon)
         sds["bounds"] = math.sqrt(2.0) * scale
-    if isinstance(released, CellsReleased):
+    if isinstance(released, CellsReleased) and isinstance(settings, BlockSettings):
         return _of_cells(released, settings, sds, draws)
     if isinstance(released, RegressionReleased):
         return _of_regression(sds, draws)
@@ -203,7 +203,7 @@ def _draw(
 
 
 def _of_cells(
-    released: CellsReleased, settings: Settings, sds: dict[str, float], draws: _Draws
+    released: CellsReleased, settings: BlockSettings, sds: dict[str, float], draws: _Draws
 ) -> Planned:
     case, blocks = draws.case, released.raw.shape[-1]
     # the range of residuals among rows without content, against that of the file
@@ -221,13 +221,14 @@ def _of_cells(
         smallest=1.0,
         scales=(first, second),
         model=None,
+        base=case.treated_share if settings.centred else 0.5,
     )
     noise = case.half_width * _within(_cells_effects(released, draws))
     rough = case.half_width * draws.reach * released.noise_sd()
     if SWAMPED * rough > case.half_width:
         # clipping bounds the spread of an estimate that says nothing; it must not look good
         noise = max(noise, rough)
-    return Planned(blocks, sds, noise, _cells_sampling(draws, blocks))
+    return Planned(blocks, sds, noise, _cells_sampling(draws, blocks, released.base))
 
 
 def _of_regression(sds: dict[str, float], draws: _Draws) -> Planned:
@@ -266,7 +267,7 @@ def _within(effects: FloatArray) -> float:
     return math.sqrt(of_fits + of_cells * (1.0 - 1.0 / draws))
 
 
-def _cells(draws: _Draws, m: int) -> FloatArray:
+def _cells(draws: _Draws, m: int, base: float) -> FloatArray:
     """Return counts and sums (in units of the range) by fit, shape (files, fits, 2, 2, m)."""
     files, scores, outcomes = draws.files, draws.propensities, draws.outcomes
     if scores is None:
@@ -274,7 +275,7 @@ def _cells(draws: _Draws, m: int) -> FloatArray:
         scores = np.zeros((len(files.shares), fits, files.shares.shape[1]))
     cells = np.empty((*scores.shape[:2], 2, 2, m))
     for i, j in np.ndindex(*scores.shape[:2]):
-        block = np.minimum((scores[i, j] * m).astype(np.int64), m - 1)
+        block = block_of(scores[i, j], m, base)
         arms = np.stack([1.0 - files.shares[i], files.shares[i]])
         sums = files.outcomes[i]
         if outcomes is not None:
@@ -288,7 +289,7 @@ def _cells(draws: _Draws, m: int) -> FloatArray:
 def _cells_effects(released: CellsReleased, draws: _Draws) -> FloatArray:
     """Return effects with noise in models and cells, shape (files, fits, draws), in units of C."""
     m, outcomes = released.raw.shape[-1], draws.outcomes
-    cells = _cells(draws, m)
+    cells = _cells(draws, m, released.base)
     counts, sums = cells[..., 0, :, :], cells[..., 1, :, :]
     joint = released.form == "joint"
     halves = ((counts + sums) / 2.0, (counts - sums) / 2.0) if joint else (counts, sums)
@@ -356,10 +357,10 @@ def _left_variances(draws: _Draws) -> FloatArray:
     return np.asarray((arms * left**2).sum(axis=-1).mean(axis=0) + draws.population.rest**2)
 
 
-def _cells_sampling(draws: _Draws, blocks: int) -> float:
+def _cells_sampling(draws: _Draws, blocks: int, base: float) -> float:
     case, share = draws.case, draws.case.treated_share
     if blocks > 1 and draws.propensities is not None:
-        return case.half_width * math.sqrt(_blocks_variance(draws, blocks))
+        return case.half_width * math.sqrt(_blocks_variance(draws, blocks, base))
     spread = np.array([1.0 / (1.0 - share), 1.0 / share])
     variances = np.full(2, case.outcome_sd**2)
     if draws.outcomes is not None:
@@ -367,7 +368,7 @@ def _cells_sampling(draws: _Draws, blocks: int) -> float:
     return case.half_width * math.sqrt(float(spread @ variances) / case.n)
 
 
-def _blocks_variance(draws: _Draws, blocks: int) -> float:
+def _blocks_variance(draws: _Draws, blocks: int, base: float) -> float:
     """Return the sampling variance from what is left within blocks of some noisy propensities."""
     case, score, found = draws.case, draws.population.score, draws.propensities
     if found is None:
@@ -379,7 +380,7 @@ def _blocks_variance(draws: _Draws, blocks: int) -> float:
         left = draws.population.means
         if draws.outcomes is not None:
             left = left - draws.outcomes.at(i, j)
-        block = np.minimum((found[i, j] * blocks).astype(np.int64), blocks - 1)
+        block = block_of(found[i, j], blocks, base)
         size = np.bincount(block, minlength=blocks)
         for arm, values in zip(arms, left, strict=True):
             # a cell of less than a row cannot be told from one of a row

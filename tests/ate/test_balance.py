@@ -79,8 +79,9 @@ def test_exact_blocks_against_cells(trial) -> None:
 
     x = sm.add_constant(data[NAMES])
     e = sm.Logit(data["w"], x).fit(disp=0, maxiter=100).predict(x).to_numpy()
-    block = np.minimum((e * 4).astype(int), 3)
     w = data["w"].to_numpy()
+    odds = e / (1 - e) * (1 - w.mean()) / w.mean()
+    block = np.minimum((odds / (1 + odds) * 4).astype(int), 3)
     counts = np.array([[((block == j) & (w == a)).sum() for j in range(4)] for a in (0, 1)])
     kept = cells["kept"].to_numpy()[block]
     weight = np.where(kept, counts.sum(axis=0)[block] / counts[w, block], 0.0)

@@ -580,7 +580,16 @@ def test_any_number_of_blocks(estimate, frame, noise, blocks):
     result = estimate(frame, blocks=blocks, **noise)
     table = result.blocks
     assert len(table) == blocks
-    assert list(table["lower"]) == pytest.approx([i / blocks for i in range(blocks)])
+    odds = (table["upper"] / (1.0 - table["upper"])).iloc[:-1]
+    if blocks > 1:
+        # equal parts of the scale on which the noisy share of the treated lies in the middle
+        share = result.released.base
+        assert 0.0 < abs(share - 0.5) <= 0.48
+        own = odds * (1.0 - share) / share
+        assert list(own / (1.0 + own)) == pytest.approx([i / blocks for i in range(1, blocks)])
+        plain = estimate(frame, blocks=blocks, smooth=False, **noise).blocks
+        assert list(plain["lower"]) == pytest.approx([i / blocks for i in range(blocks)])
+    assert table["lower"].iloc[0] == 0
     assert table["upper"].iloc[-1] == 1
     assert table["block"].iloc[-1].endswith("]")
 

@@ -607,7 +607,10 @@ def test_exact_weighting(estimate, frame, overlap):
 @pytest.mark.parametrize("m", [1, 2, 4, 7])
 def test_exact_blocking(estimate, frame, m):
     data = frame.assign(e=logit(frame))
-    data["k"] = np.minimum((data["e"] * m).astype(int), m - 1)
+    share = frame["w"].mean()
+    # the logit, less that of the whole file
+    place = 1.0 / (1.0 + np.exp(-np.log(data["e"] / (1 - data["e"]) * (1 - share) / share)))
+    data["k"] = np.minimum((place * m).astype(int), m - 1)
     cells = data.groupby(["k", "w"])["y"].agg(["mean", "count", "var"]).unstack("w")  # noqa: PD010
     cells = cells.dropna(subset=[("mean", 0), ("mean", 1)])
     effect = cells["mean"][1] - cells["mean"][0]

@@ -22,6 +22,7 @@ from dpstats.ate.kernels.base import (
     propensity_scores,
     released_propensity,
 )
+from dpstats.ate.kernels.blockmeans import block_of
 from dpstats.ate.kernels.cells import (
     CellsReleased,
     Form,
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from dpstats.privacy.accounting import Release
     from dpstats.privacy.mechanisms import Mechanisms
     from dpstats.privacy.noise import FloatArray
-    from dpstats.propensity import Propensity
 
 __all__ = ["BlockSettings", "Blocking", "DiffMeans"]
 
@@ -55,6 +55,12 @@ _ADJUST_FROM = 5000.0
 # n eps from which on blocks pay for up to four columns; a propensity of more is noisier and takes
 # more of the budget (measured, also on real files)
 _BLOCKS_FROM = 1000.0
+# share of a count of the treated, between these: so that their share of the rows has a noise sd of
+# at most .05 from n eps = 700 on
+_TREATED = 28.0
+_LEAST_TREATED, _MOST_TREATED = 0.01, 0.04
+# an arm with fewer rows is not what blocks can be centred on
+_SMALLEST_BASE = 0.02
 # without noise residuals are not clipped; in units of C
 _WIDEST_RESIDUAL = 2.0
 # that of the published rule at eps = 10; memory and time grow with them
@@ -96,6 +102,8 @@ class BlockSettings(Settings):
         Whether counts and sums are released together.
     smooth : bool
         Whether blocks borrow strength from each other.
+    centred : bool
+        Whether the scale of the blocks is centred on the noisy share of the treated.
     """
 
     @property
@@ -107,10 +115,16 @@ class BlockSettings(Settings):
     min_count: float | None = None
     joint: bool = False
     smooth: bool = False
+    centred: bool = False
+
+    @property
+    def counts_treated(self) -> bool:
+        """Whether the share of the treated is a release of its own."""
+        return self.centred and not self.models_outcome
 
 
 class Blocking(Kernel[BlockSettings]):
-    r"""Blocking on the propensity: m equal blocks of [0, 1], block effects weighted by size.
+    r"""Blocking on the propensity: m blocks, block effects weighted by size.
 
     Notes
     -----
@@ -121,6 +135,13 @@ class Blocking(Kernel[BlockSettings]):
     is a difference in means. Everything after the releases is post-processing
     (`dpstats.ate.kernels.blockmeans`), so ATE, ATT, ATC and the overlap effect come from one
     release.
+
+    *Where blocks lie.* Plain blocks (`smooth=False`, published) are equal parts of [0, 1]. Others
+    are equal parts of a scale on which the share of the treated lies in the middle
+    (`dpstats.ate.kernels.blockmeans`): a noisy count of the treated, "treated", is released first
+    (sensitivity 1, for 28 / (n eps) of the budget, kept between .01 and .04), or follows from the
+    moments of an outcome model. A `split` without "treated" asks for equal
+    parts.
 
     *Adjustment* (`adjust`, by default where a propensity is fitted and `blocks` left open, from
     n eps = 5000 max(1, (p/4)^3) on, p covariates). First a
@@ -164,6 +185,7 @@ class Blocking(Kernel[BlockSettings]):
         blocks, split = options.method.get("blocks"), options.split
         private = math.isfinite(public.epsilon)
         smooth = options.method.get("smooth")
+        centred = smooth in (None, True) and blocks != "published"
         if smooth is None:
             smooth = private and blocks != "published"
         if blocks is None:
@@ -172,6 +194,7 @@ class Blocking(Kernel[BlockSettings]):
             blocks = 1 if flat else default_blocks(public)
         elif blocks == "published":
             blocks = published_blocks(public)
+        adjusts = _adjusts(options, public, int(blocks))
         return BlockSettings.of(
             options,
             blocks=int(blocks),
@@ -179,8 +202,9 @@ class Blocking(Kernel[BlockSettings]):
             variances="variances" in split if split else private,
             joint=blocks > 1 and (split is None or "sums" not in split),
             smooth=smooth,
+            centred=centred and int(blocks) > 1 and (adjusts or options.released("treated")),
             propensity=options.propensity if blocks > 1 else None,
-            models_outcome=_adjusts(options, public, int(blocks)),
+            models_outcome=adjusts,
         )
 
     def shares(self, settings: BlockSettings, public: Public) -> Shares:
@@ -196,8 +220,12 @@ class Blocking(Kernel[BlockSettings]):
         rest = {"counts": 1.0} if settings.joint else {"counts": _COUNTS, "sums": 1.0 - _COUNTS}
         if settings.blocks > 1 and not settings.joint:
             rest = {"counts": 0.35 / 0.9, "sums": 0.55 / 0.9}
-        left = 1.0 - (_VARIANCES if settings.variances else 0.0)
-        shares = {"propensity": propensity * left}
+        first = _TREATED / (public.n * public.epsilon) if settings.counts_treated else 0.0
+        if settings.counts_treated:
+            first = min(max(first, _LEAST_TREATED), _MOST_TREATED)
+        left = 1.0 - first - (_VARIANCES if settings.variances else 0.0)
+        shares = {"treated": first} if first > 0.0 else {}
+        shares |= {"propensity": propensity * left}
         shares |= {name: (1.0 - propensity) * left * part for name, part in rest.items()}
         if settings.variances:
             shares["variances"] = _VARIANCES
@@ -216,6 +244,8 @@ class Blocking(Kernel[BlockSettings]):
         """Release the propensity, then counts and sums."""
         m, fitted, block = settings.blocks, None, None
         reach, model = arrays.half_width, None
+        base = 0.5
+        counted: tuple[Release, ...] = ()
         if settings.adjust:
             model = release_outcome(
                 arrays, mechanisms, rounds={"moments": 1.0}, common=True, most=_ENOUGH_ROWS
@@ -223,9 +253,13 @@ class Blocking(Kernel[BlockSettings]):
             arrays = _residuals(arrays, model, exact=mechanisms.source is None)
         if m > 1:
             scores, fitted = propensity_scores(arrays, settings, mechanisms)
-            block = np.minimum((scores * m).astype(np.int64), m - 1)
+            if settings.centred:
+                base, counted = _share_of_treated(arrays, model, mechanisms)
+            block = block_of(scores, m, base)
         form: Form = "joint" if settings.joint else "single" if m == 1 else "separate"
-        found = _release(arrays, settings, mechanisms, block, form, fitted)
+        found = replace(_release(arrays, settings, mechanisms, block, form), base=base)
+        propensity, records = released_propensity(fitted, (*counted, *found.records))
+        found = replace(found, propensity=propensity, records=records)
         if model is None:
             return found
         smallest = min(model.smallest_range(), 1.0)
@@ -245,7 +279,7 @@ class Blocking(Kernel[BlockSettings]):
         block = np.zeros(arrays.n, dtype=np.int64)
         if m > 1:
             scores = scores_again(arrays, settings, released.propensity)
-            block = np.minimum((scores * m).astype(np.int64), m - 1)
+            block = block_of(scores, m, released.base)
         found = released.found(settings.estimand)
         counts = np.maximum(found.counts, 1.0)
         weights = np.where(found.kept, np.maximum(found.weights, 0.0), 0.0) / counts
@@ -321,6 +355,23 @@ def _adjusts(options: Options, public: Public, blocks: int) -> bool:
     return fits and public.covariates > 0 and public.n * public.epsilon >= pays
 
 
+def _share_of_treated(
+    arrays: Arrays, model: OutcomeModel | None, mechanisms: Mechanisms
+) -> tuple[float, tuple[Release, ...]]:
+    """Return the noisy share of the treated, kept off 0 and 1, and the record of its noise."""
+    records: tuple[Release, ...] = ()
+    count = float(np.count_nonzero(arrays.treated))
+    if model is not None:
+        control, count = map(float, model.last().counts)
+        share = count / max(control + count, 1.0)
+    elif mechanisms.source is None:
+        share = count / arrays.n
+    else:
+        noisy = mechanisms.additive("treated", np.array([count]), l1=1.0, l2=1.0, lattice=0)
+        share, records = float(noisy.value[0]) / arrays.n, noisy.records
+    return min(max(share, _SMALLEST_BASE), 1.0 - _SMALLEST_BASE), records
+
+
 def _residuals(arrays: Arrays, model: OutcomeModel, *, exact: bool) -> Arrays:
     """Return rows with residuals for outcomes, or as they are where those range no less far."""
     reach = _WIDEST_RESIDUAL if exact else model.residual_range()
@@ -364,7 +415,6 @@ def _release(
     mechanisms: Mechanisms,
     block: np.ndarray | None,
     form: Form,
-    fitted: Propensity | None,
 ) -> CellsReleased:
     m, c = settings.blocks, arrays.half_width
     counts, sums = cell_totals(arrays, block, m)
@@ -392,7 +442,8 @@ def _release(
         _threshold(settings, form, scales[0], mechanisms),
         settings.smooth,
         variances,
-        *released_propensity(fitted, records),
+        None,
+        records,
         c,
     )
 

@@ -2,16 +2,22 @@ r"""From noisy cells to block effects: free post-processing of released numbers.
 
 Notes
 -----
+*Blocks* are equal parts of a scale u on which the share of the treated lies in the middle: with p
+that share (released, or 1/2), u/(1 - u) are the odds of treatment over those of p. Where few are
+treated, equal parts of the propensity itself would put nearly every row into the lowest.
+
 Three steps, each with weights that follow from the known noise levels and the noisy numbers alone.
 
 1. *Fit.* Counts are shifted so that they add up to n; cells whose count is below T (three noise
    standard deviations by default) are set aside; |S| <= C N.
-2. *Line.* Within each arm the mean outcome is a straight line in the propensity, fitted to the
-   noisy cells by least squares. Both arms start from the common slope and move towards their own
-   as far as the difference exceeds its noise. Treated rows of a block of width h around c have mean
-   score about :math:`c + \lambda h^2/(12 c)`, controls :math:`c - \lambda h^2/(12 (1 - c))`, with
-   :math:`\lambda` the slope of the share of treated on c, one where the released propensity is
-   right and zero where it is all noise: taking both lines at c removes the confounding that
+2. *Line.* Within each arm the mean outcome is a straight line in u, fitted to the noisy cells by
+   least squares. Both arms start from the common slope and move towards their own as far as the
+   difference exceeds its noise. With e the propensity at c, treated rows of a block of width h
+   around c have mean place about :math:`c + \lambda h^2 (1 - e)/(12 c (1 - c))`, controls
+   :math:`c - \lambda h^2 e/(12 c (1 - c))` (the slopes of log e and log(1 - e) in u), with
+   :math:`\lambda` the slope of the share of treated on e, one where the released propensity is
+   right, zero where it is all noise and more (at most 3 here) where the penalty has shrunk the
+   propensity: taking both lines at c removes the confounding that
    is left within a block. Residuals of an outcome model have none to speak of; there both arms are
    taken at c.
 3. *Shrinkage.* What a cell has beyond the line is kept by the factor
@@ -42,9 +48,11 @@ if TYPE_CHECKING:
     from dpstats.ate.kernels.base import Estimand
     from dpstats.privacy.noise import FloatArray
 
-__all__ = ["BlockEffects", "Cells", "block_effects", "trust"]
+__all__ = ["BlockEffects", "Cells", "block_effects", "block_of", "propensity_at", "trust"]
 
 _TINY = 1e-9
+# with this slope the rows of an end block lie at its edge, on average
+_STEEPEST = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +74,8 @@ class Cells:
         Whether cells borrow strength from each other.
     residuals : bool
         Whether sums are of residuals of an outcome model.
+    base : float
+        The share of the treated that the scale of the blocks is centred on.
     """
 
     counts: FloatArray
@@ -77,6 +87,7 @@ class Cells:
     sum_variance: float
     smooth: bool
     residuals: bool
+    base: float = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +123,22 @@ class BlockEffects:
     def total(self) -> FloatArray:
         """Weighted mean of the block effects, shape (...)."""
         return np.asarray((self.weights * self.effects).sum(axis=-1))
+
+
+def block_of(propensities: FloatArray, m: int, base: float) -> NDArray[np.int64]:
+    """Return the block of each propensity, 0 to m - 1."""
+    if base != 0.5:
+        odds = (1.0 - base) * propensities
+        propensities = odds / (odds + base * (1.0 - propensities))
+    return np.minimum((propensities * m).astype(np.int64), m - 1)
+
+
+def propensity_at(place: FloatArray, base: float) -> FloatArray:
+    """Return the propensity at a place between 0 and 1 of the scale of the blocks."""
+    if base == 0.5:
+        return place
+    odds = base * place
+    return np.asarray(odds / (odds + (1.0 - base) * (1.0 - place)))
 
 
 def block_effects(cells: Cells, estimand: Estimand) -> BlockEffects:
@@ -167,7 +194,8 @@ def _smoothed(
     c = cells.half_width
     size = np.where(kept, np.maximum(counts, 0.0), 0.0)
     sums = np.clip(cells.sums, -c * size, c * size)
-    centre, place = _scores(counts.shape[-1], 0.0 if cells.residuals else _slope(cells, size))
+    right = 0.0 if cells.residuals else _slope(cells, size)
+    centre, place = _places(counts.shape[-1], right, cells.base)
     total = size.sum(axis=-1, keepdims=True)
     level = _clip(
         sums.sum(axis=-1, keepdims=True) / np.maximum(total, max(cells.min_count, _TINY)), cells
@@ -215,10 +243,11 @@ def _slopes(
     return np.concatenate([common - lean * gap, common + (1.0 - lean) * gap], axis=-2)
 
 
-def _scores(m: int, trust: FloatArray | float) -> tuple[FloatArray, FloatArray]:
-    """Return the centre of each block, shape (m,), and the mean score by arm, shape (..., 2, m)."""
+def _places(m: int, trust: FloatArray | float, base: float) -> tuple[FloatArray, FloatArray]:
+    """Return the centre of each block, shape (m,), and the mean place by arm, shape (..., 2, m)."""
     centre = (np.arange(m) + 0.5) / m
-    within = np.stack([-1.0 / (1.0 - centre), 1.0 / centre]) / (12.0 * m * m)
+    e = propensity_at(centre, base)
+    within = np.stack([-e, 1.0 - e]) / (12.0 * m * m * centre * (1.0 - centre))
     return centre, centre + np.asarray(trust)[..., None, None] * within
 
 
@@ -228,20 +257,21 @@ def trust(cells: Cells) -> FloatArray:
 
 
 def _slope(cells: Cells, size: FloatArray) -> FloatArray:
-    """Return the slope of the share of treated on the score, between 0 and 1, shape (...).
+    """Return the slope of the share of treated on the score, between 0 and 3, shape (...).
 
     It is shrunk by what noise in the counts would make of a slope of zero.
     """
-    centre = (np.arange(size.shape[-1]) + 0.5) / size.shape[-1]
+    m = size.shape[-1]
+    score = propensity_at((np.arange(m) + 0.5) / m, cells.base)
     both = np.maximum(size.sum(axis=-2), _TINY)
     share = size[..., 1, :] / both
     total = both.sum(axis=-1, keepdims=True)
-    x = centre - (both * centre).sum(axis=-1, keepdims=True) / total
+    x = score - (both * score).sum(axis=-1, keepdims=True) / total
     mass = np.maximum((both * x * x).sum(axis=-1), _TINY)
     slope = (both * x * share).sum(axis=-1) / mass
     noise = cells.count_variance * (share**2 + (1.0 - share) ** 2) + both * share * (1.0 - share)
     variance = (x * x * noise).sum(axis=-1) / mass**2
-    return np.clip(slope - variance / np.maximum(np.abs(slope), _TINY), 0.0, 1.0)
+    return np.clip(slope - variance / np.maximum(np.abs(slope), _TINY), 0.0, _STEEPEST)
 
 
 def _weights(counts: FloatArray, estimand: Estimand) -> FloatArray:

@@ -39,7 +39,14 @@ from dpstats.ate.kernels.base import (
     noise_draws,
     variance_bound,
 )
-from dpstats.ate.kernels.blockmeans import BlockEffects, Cells, block_effects, trust
+from dpstats.ate.kernels.blockmeans import (
+    BlockEffects,
+    Cells,
+    block_effects,
+    block_of,
+    propensity_at,
+    trust,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,6 +108,8 @@ class CellsReleased:
         Whether propensities are known by design and row.
     smallest : float
         Range of residuals that the noise of an outcome model alone leaves, in units of C: public.
+    base : float
+        Noisy share of the treated that the scale of the blocks is centred on.
     """
 
     n: int
@@ -121,6 +130,7 @@ class CellsReleased:
     model: OutcomeModel | None = None
     known: bool = False
     smallest: float = 1.0
+    base: float = 0.5
 
     @property
     def exact(self) -> bool:
@@ -157,7 +167,8 @@ class CellsReleased:
             counts, sums = counts + sums, c * (counts - sums)
             first, second = 2.0 * first, 2.0 * first * c**2
         residuals = self.model is not None
-        return Cells(counts, sums, self.n, c, self.min_count, first, second, self.smooth, residuals)
+        noise, smooth = (first, second), self.smooth
+        return Cells(counts, sums, self.n, c, self.min_count, *noise, smooth, residuals, self.base)
 
     def found(self, estimand: Estimand) -> BlockEffects:
         """Return block effects from the released numbers."""
@@ -221,7 +232,7 @@ class CellsReleased:
         if not scores:
             # nothing is known of what blocks take out
             return np.asarray(apart)
-        blocks = [np.minimum((e * m).astype(int), m - 1) for e in scores]
+        blocks = [block_of(e, m, self.base) for e in scores]
         total, weight = np.zeros(apart.size), 0.0
         for block, share in enumerate(found.weights):
             inside = [z[own == block] for z, own in zip(rows, blocks, strict=True)]
@@ -239,8 +250,11 @@ class CellsReleased:
         size = np.maximum(found.counts.sum(axis=0), 1.0)
         share, treated = size / size.sum(), np.clip(found.counts[1] / size, 0.0, 1.0)
         centre = (np.arange(m) + 0.5) / m
-        inside = 1.0 / (12.0 * m * m)
-        variance = inside + float(share @ (centre - share @ centre) ** 2)
+        score = propensity_at(centre, self.base)
+        # how fast the propensity changes along the scale
+        rate = score * (1.0 - score) / (centre * (1.0 - centre))
+        inside = float(share @ rate**2) / (12.0 * m * m)
+        variance = inside + float(share @ (score - share @ score) ** 2)
         spread = float(share @ treated) * (1.0 - float(share @ treated))
         left = inside / variance * spread / max(float(share @ (treated * (1.0 - treated))), 1e-3)
         return min(left, 1.0)
@@ -309,7 +323,7 @@ class CellsReleased:
             simulated = self._simulate(found, 1999, rng, "both")
             errors = block_effects(simulated, estimand).effects - found.effects
             half = np.quantile(np.abs(errors), 0.95, axis=0)
-        edges = np.linspace(0.0, 1.0, m + 1)
+        edges = propensity_at(np.linspace(0.0, 1.0, m + 1), self.base)
         means = np.clip(found.means + np.array(self.levels)[:, None], -self.reach, self.reach)
         shift = self.levels[1] - self.levels[0]
         effects = self._shown(found) + shift

@@ -90,7 +90,9 @@ def test_exact_run_by_hand(trial, estimand) -> None:
     b = sm.OLS(y, np.c_[1 - w, w, x]).fit().params
     rest = y - np.c_[1 - w, w, x] @ b
     logit = sm.Logit(w, sm.add_constant(x[:, :2])).fit(disp=0)
-    block = np.minimum((logit.predict() * 5).astype(int), 4)
+    # equal parts of the scale on which the odds of the whole file lie in the middle
+    odds = logit.predict() / (1 - logit.predict()) * (1 - w.mean()) / w.mean()
+    block = np.minimum((odds / (1 + odds) * 5).astype(int), 4)
     total, weight, variance = 0.0, 0.0, 0.0
     for j in range(5):
         own = [rest[(block == j) & (w == a)] for a in (0, 1)]
