@@ -2,6 +2,7 @@
 
     python benchmarks/accuracy_synth.py [--set defaults] [--trials 200] [--jobs 2] [--out DIR]
     python benchmarks/accuracy_synth.py --set published --trials 20 ...
+    python benchmarks/accuracy_synth.py --set processes ...
 
 Median over panels of the root mean squared error of the post-period path (30 periods, T0 = 20,
 eps = 1), against the untreated signal and against the realised untreated outcome, for the private
@@ -10,7 +11,8 @@ methods beside non-private ridge, difference in differences and the last value c
 two: rows less their own pre-period mean, with and without the donors' mean path taken out, penalty
 by leaving out one period. "output" and "objective" get the process's public bounds, the others
 none. "published" (peers_synth.csv) is the published form of the two with correct noise: weights
-not projected, noise for a target at its bounds, and the donors' outcomes released as a matrix. A
+not projected, noise for a target at its bounds, and the donors' outcomes released as a matrix.
+"processes" (processes_synth.csv) are the panels of panels_synth.py, "moments" and "did" only. A
 finished cell is appended to the CSV at once, so an interrupted run goes on where it stopped. Seeds
 are recorded: trial t of a cell draws its panel from [2028, n, t] and noise from [2029, n, t].
 """
@@ -24,6 +26,7 @@ from typing import Any
 
 import numpy as np
 from cells import arguments, rows_of, run
+from panels_synth import PROCESSES, draw
 
 import dpstats as dp
 
@@ -35,9 +38,16 @@ METHODS: dict[str, dict[str, dict[str, Any]]] = {
         "output (published)": {"method": "output", "target_norm": "bound", **_MATRIX},
         "objective (published)": {"method": "objective", "target_norm": "bound", **_MATRIX},
     },
+    "processes": {name: {"method": name} for name in ("moments", "did")},
 }
-FILES = {"defaults": "accuracy_synth.csv", "published": "peers_synth.csv"}
-CELLS = list(itertools.product(("factor", "smooth"), (100, 1000, 5000, 10000), (1e-6, 0.0)))
+FILES = {
+    "defaults": "accuracy_synth.csv",
+    "published": "peers_synth.csv",
+    "processes": "processes_synth.csv",
+}
+DELTAS = (1e-6, 0.0)
+CELLS = list(itertools.product(("factor", "smooth"), (100, 1000, 5000, 10000), DELTAS))
+OTHER_CELLS = list(itertools.product(PROCESSES, (200, 1000), DELTAS))
 KEY = ("process", "donors", "delta")
 ERRORS = ("rmse", "ratio", "ratio_se", "rmse_realised", "ratio_realised")
 FIELDS = (*KEY, "method", "trials", *ERRORS)
@@ -71,9 +81,8 @@ def trial(
 ) -> dict[str, tuple[float, float]]:
     """Return errors against the signal and the realised outcome, by method."""
     warnings.simplefilter("ignore")
-    sample = dp.simulate.panel(process, n_donors=n, rng=[2028, n, t])
-    before = sample.T0
-    paths = sample.data["y"].to_numpy().reshape(n + 1, -1)
+    sample = draw(process, n, [2028, n, t])
+    before, paths, frame = sample.before, sample.paths, sample.frame
     donors, target = paths[1:], paths[0]
     found = {
         "ridge (plain)": ridge(donors, target, before, centre=False),
@@ -85,7 +94,7 @@ def trial(
     }
     for name, told in METHODS[methods].items():
         result = dp.dp_synth(
-            sample.data[["unit", "time", "y"]],
+            frame,
             T0=before,
             unit="unit",
             time="time",
@@ -93,13 +102,12 @@ def trial(
             treated=0,
             eps=1.0,
             delta=delta,
-            bounds=sample.bounds["y"] if told["method"] in ("output", "objective") else None,
+            bounds=sample.bounds if told["method"] in ("output", "objective") else None,
             rng=[2029, n, t],
             **told,
         )
         found[name] = result.counterfactual.to_numpy()[before:]
-    signal = sample.signal.to_numpy()[before:]
-    realised = sample.counterfactual.to_numpy()[before:]
+    signal, realised = sample.signal[before:], target[before:]
     return {
         name: tuple(float(np.sqrt(np.mean((path - goal) ** 2))) for goal in (signal, realised))
         for name, path in found.items()
@@ -137,7 +145,8 @@ def main() -> None:
     options = parser.parse_args()
     path = options.out / FILES[options.set]
     extra = (options.trials, options.set)
-    for row in run(path, FIELDS, KEY, accuracy, CELLS, options.jobs, *extra):
+    cells = OTHER_CELLS if options.set == "processes" else CELLS
+    for row in run(path, FIELDS, KEY, accuracy, cells, options.jobs, *extra):
         print(*row.values(), flush=True)
     print(f"{len(rows_of(path))} rows in {path}")
 

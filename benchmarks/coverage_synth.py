@@ -1,6 +1,6 @@
 """Coverage of the 95 % intervals of `dp_synth` (`moments`), from the public API.
 
-    python benchmarks/coverage_synth.py [--trials 1000] [--jobs 2] [--out DIR]
+    python benchmarks/coverage_synth.py [--trials 400] [--jobs 2] [--out DIR]
 
 For the realised untreated outcome of the fixed target, by period (averaged) and for the ATT, at
 eps = 1. A finished cell is appended to the CSV at once. Trial t of a cell draws its panel from
@@ -68,7 +68,7 @@ def coverage(process: str, n: int, delta: float, trials: int) -> Iterator[dict[s
 
 
 def main() -> None:
-    parser = arguments((__doc__ or "").splitlines()[0], 1000)
+    parser = arguments((__doc__ or "").splitlines()[0], 400)
     options = parser.parse_args()
     path = options.out / "coverage_synth.csv"
     for row in run(path, FIELDS, KEY, coverage, CELLS, options.jobs, options.trials):

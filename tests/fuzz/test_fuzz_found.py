@@ -10,7 +10,7 @@ import pytest
 from checks import attempt
 
 import dpstats as dp
-from dpstats.synth.kernels import moments
+from dpstats.synth.kernels import loadings
 
 
 def trial(n: int = 40) -> pd.DataFrame:
@@ -104,11 +104,11 @@ def test_a_score_without_an_arm_at_infinite_eps():
 def test_scores_where_the_identity_is_lost_in_rounding():
     """Without noise, numpy found a singular matrix: the limit is the pseudo-inverse."""
     upper, weights = np.ones((2, 2)), np.full(2, 1e-20)
-    found = moments._score_map(upper, weights)
+    found = loadings.score_map(upper, weights)
     np.testing.assert_allclose(found, np.linalg.pinv(upper), rtol=1e-12)
-    batch = moments._score_map(np.stack([upper, np.eye(2)]), np.stack([weights, np.ones(2)]))
+    batch = loadings.score_map(np.stack([upper, np.eye(2)]), np.stack([weights, np.ones(2)]))
     np.testing.assert_allclose(batch, [np.linalg.pinv(upper), np.eye(2) / 2], rtol=1e-12)
-    root = moments._score_root(upper, weights)
+    root = loadings.score_root(upper, weights)
     # what no coordinate tells keeps the variance of 1
     np.testing.assert_allclose(root @ root.T, [[0.5, -0.5], [-0.5, 0.5]], atol=1e-12)
 
