@@ -1,13 +1,13 @@
 """Audits of whole calls of `dp_ate` and `dp_synth` on worst-case neighbours, with controls.
 
-    python benchmarks/audits.py [--trials 2000] [--eps 1] [--only ipw/known] [--out DIR]
+    python benchmarks/audits.py [--trials 2500] [--eps 1] [--only ipw/known] [--out DIR]
 
-Each cell runs a call, with the noise of the operating system, on two data sets of a few extreme
-rows and gives everything that the result holds to `dpstats.audit`. The pair is chosen in a pilot at
-eps = 4. The control is the same call with too little noise (`FACTORS`); the first factor that is
-caught is recorded. A finished cell is appended to the CSV at once; a second run does what is
-missing. Figures differ from run to run, since the noise cannot be drawn again; an honest call is
-refuted with probability `FALSE_ALARM` at most.
+Each cell runs a case of `audit_cases.py`, with the noise of the operating system, on two data sets
+that attain the sensitivity of a release or come near to it, and gives everything that the result
+holds to `dpstats.audit`. The control, at eps = 1, is the same call with too little noise: the first
+of `FACTORS` that is caught is recorded. A finished cell is appended to the CSV at once; a second
+run does what is missing. Figures differ from run to run, since the noise cannot be drawn again; an
+honest call is refuted with probability `FALSE_ALARM` at most.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import dataclasses
 import platform
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -26,50 +27,28 @@ from unittest import mock
 
 import numpy as np
 import pandas as pd
+from audit_cases import Case, Pair, cases
 from cells import rows_of
 
 import dpstats as dp
 from dpstats import audit
 from dpstats.ate.kernels import KERNELS
 from dpstats.privacy.noise import noise_source
+from dpstats.synth import results as synth_results
+from dpstats.synth.kernels import KERNELS as SYNTH_KERNELS
 
-EPSILONS = (4.0, 1.0, 0.5)
-DELTA = 0.01
+EPSILONS = (1.0, 0.5, 4.0)
 FALSE_ALARM = 2e-3
-# what is left of the noise in the controls; a call whose releases depend on each other, or add up
-# to more than these neighbours show, is not caught at half
-FACTORS = {"dp_ate": (0.5, 0.125, 0.03125), "dp_synth": (0.03125,)}
+# of the controls, which need more runs the larger it is; and what is left of the noise in them
+CONTROL_EPSILON = 1.0
+FACTORS = (0.5, 0.25, 0.125, 0.03125)
 PILOT, PILOT_EPSILON = 40, 4.0
 FIELDS = (
     "function", "method", "case", "eps", "delta", "rows", "numbers", "trials", "bound", "passed",
     "factor", "control", "event", "control_event",
 )  # fmt: skip
-
-# Options of each method that leave little room between what a release may cost and what these
-# neighbours show of it; "fitted" spends on a propensity too. A method that is not named here is
-# called with a known propensity and else with its defaults.
-CASES: dict[str, dict[str, dict[str, Any]]] = {
-    "blocking": {
-        "known propensity": {"propensity": 0.5, "blocks": 1, "split": {"counts": 0.5, "sums": 0.5}},
-        "fitted": {"blocks": 2, "split": {"propensity": 0.4, "counts": 0.3, "sums": 0.3}},
-    },
-    "diff_means": {
-        "default": {},
-        "Gaussian": {"delta": DELTA, "split": {"counts": 0.5, "sums": 0.5}},
-    },
-    "ipw": {
-        "known propensity": {"propensity": 0.5, "split": {"score": 1.0}},
-        "Gaussian": {"propensity": 0.5, "split": {"score": 1.0}, "delta": DELTA},
-        "fitted": {"overlap": 0.45, "split": {"propensity": 0.5, "score": 0.5}},
-    },
-    "nipw": {"known propensity": {"propensity": 0.5, "split": {"numerators": 1.0}}},
-    "agg_nipw": {"known propensity": {"propensity": 0.5, "split": {"score": 1.0}}},
-    "binary": {"known propensity": {"propensity": 0.5, "split": {"effects": 1.0}}},
-}
-KNOWN: dict[str, dict[str, Any]] = {"known propensity": {"propensity": 0.5}}
-SYNTH: dict[str, dict[str, dict[str, Any]]] = {
-    method: {"default": {}} for method in ("moments", "did", "output", "objective")
-}
+# of a simulation, from released numbers alone, that decides about a warning
+synth_results._DRAWS_FOR_WARNING = 10
 SOURCES = ("dpstats.ate.model.noise_source", "dpstats.synth.model.noise_source")
 
 
@@ -95,6 +74,26 @@ class Scaled:
         return self.inner.normal(name, dimension, scale * self.factor)
 
 
+class Silent:
+    """A source without noise: the exact numbers, which an auditor knows."""
+
+    seeded = False
+
+    def laplace(self, name, values, scale):
+        return values
+
+    gaussian = laplace
+
+    def knorm(self, name, dimension, scale, ball):
+        return np.zeros(dimension)
+
+    def normal(self, name, dimension, scale):
+        return np.zeros(dimension)
+
+    def permutation(self, name, n):
+        return np.arange(n)
+
+
 # ----------------------------------------------------------------------------- what is released
 
 
@@ -118,186 +117,143 @@ def numbers(value: Any) -> Iterator[float]:
                 yield from numbers(getattr(value, field.name))
 
 
-def ate(method: str, eps: float, options: Mapping[str, Any], factor: float) -> Callable:
-    def release(data: pd.DataFrame) -> list[float]:
-        result = dp.dp_ate(
-            "y ~ x",
-            treat="w",
-            data=data,
-            eps=eps,
-            method=method,
-            bounds={"y": (-1.0, 1.0), "x": (-1.0, 1.0)},
-            **options,
-        )
-        return [*numbers(result.released), *result.params]
-
-    return with_noise(release, factor)
-
-
-def synth(method: str, eps: float, options: Mapping[str, Any], factor: float) -> Callable:
-    def release(panel: pd.DataFrame) -> list[float]:
-        result = dp.dp_synth(
-            panel,
-            wide=True,
-            T0=3,
-            treated="target",
-            eps=eps,
-            method=method,
-            bounds=(-1.0, 1.0),
-            **options,
-        )
-        return [*numbers(result.released), *result.counterfactual, *result.params]
-
-    return with_noise(release, factor)
-
-
-def with_noise(release: Callable, factor: float) -> Callable:
-    if factor == 1.0:
-        return release
-
-    def spoiled(data: pd.DataFrame) -> list[float]:
+def called(case: Case, eps: float, data: pd.DataFrame, source: Any = None) -> Any:
+    """Call the function; its source of noise is replaced where one is given."""
+    if source is not None:
         with (
-            mock.patch(SOURCES[0], return_value=Scaled(factor)),
-            mock.patch(SOURCES[1], return_value=Scaled(factor)),
+            mock.patch(SOURCES[0], return_value=source),
+            mock.patch(SOURCES[1], return_value=source),
         ):
-            return release(data)
+            return called(case, eps, data)
+    common = {"eps": eps, "method": case.method, **case.options}
+    if case.function == "dp_ate":
+        bounds = {"y": (-1.0, 1.0), "x": (-1.0, 1.0)}
+        return dp.dp_ate(case.formula, treat="w", data=data, bounds=bounds, **common)
+    return dp.dp_synth(data, wide=True, T0=data.columns[1], treated="target", **common)
 
-    return spoiled
+
+def released(result: Any) -> list[float]:
+    """Every number that a result holds, and the estimate; intervals follow from these."""
+    if hasattr(result, "counterfactual"):
+        return [*numbers(result.released), *result.counterfactual]
+    return [*numbers(result.released), result.released.estimate("ate")]
 
 
-def varying(release: Callable, pairs: Sequence[tuple[Any, Any]]) -> np.ndarray:
+def varying(case: Case) -> np.ndarray:
     """Which of the numbers are no constants and no copies of others."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        runs = np.array([release(data) for pair in pairs for data in pair for _ in range(3)])
+        runs = np.array(
+            [
+                released(called(case, PILOT_EPSILON, data))
+                for pair in case.pairs
+                for data in pair
+                for _ in range(3)
+            ]
+        )
     _, first = np.unique(runs, axis=1, return_index=True)
     return np.array([j for j in sorted(first) if len(np.unique(runs[:, j])) > 1])
-
-
-# ------------------------------------------------------------------------------------ neighbours
-
-
-def frames() -> list[tuple[pd.DataFrame, pd.DataFrame]]:
-    """Files of four rows; the first moves between the corners of what a row may be."""
-    rows = {"y": [1.0, -1.0, 0.0, 0.0], "w": [1, 0, 1, 0], "x": [1.0, -1.0, 1.0, -1.0]}
-    corners = [(0, -1.0, 1.0), (1, -1.0, 1.0), (0, 1.0, -1.0)]
-    moved = [{"w": w, "y": y, "x": x} for w, y, x in corners]
-    return audit.neighbours(pd.DataFrame(rows), moved)
-
-
-def panels() -> list[tuple[pd.DataFrame, pd.DataFrame]]:
-    """Two donors; the whole series of the first moves."""
-    target = np.array([1.0, -1.0, 1.0, -1.0, 0.0, 0.0])
-    loud = np.array([1.0, -1.0, 1.0, -1.0, 1.0, -1.0])
-    calm = np.array([1.0, 1.0, -1.0, -1.0, -1.0, -1.0])
-    found = []
-    for other in (0.0 * loud, calm):
-        panel = pd.DataFrame([target, loud, other], index=["target", "first", "second"])
-        found += audit.neighbours(panel, [dict(enumerate(row)) for row in (-loud, calm)], at=1)
-    return found
 
 
 # ----------------------------------------------------------------------------------------- cells
 
 
-def otherwise(kernel: Any) -> dict[str, dict[str, Any]]:
-    """Return the cases of a method that `CASES` does not name."""
-    return KNOWN if kernel.uses_propensity else {"default": {}}
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """A case with its pair and the numbers that are looked at."""
 
+    case: Case
+    pair: Pair
+    kept: np.ndarray
 
-def cells() -> list[tuple[str, str, str, dict[str, Any]]]:
-    """Function, method, case and options; what takes longest comes last."""
-    found = [
-        (function, method, case, options)
-        for function, cases in (
-            (
-                "dp_ate",
-                {name: CASES.get(name, otherwise(kernel)) for name, kernel in KERNELS.items()},
-            ),
-            ("dp_synth", SYNTH),
+    @classmethod
+    def of(cls, case: Case) -> Prepared:
+        """Choose the pair in a pilot, where there is most to see."""
+        first = cls(case, case.pairs[0], varying(case))
+        if len(case.pairs) == 1:
+            return first
+        pilot = audit.search(
+            first.release(PILOT_EPSILON, FACTORS[-1]),
+            case.pairs,
+            delta=case.delta,
+            trials=40,
+            pilot=PILOT,
+            progress=False,
         )
-        for method in cases
-        for case, options in cases[method].items()
-    ]
-    return sorted(found, key=lambda cell: cell[2] == "fitted")
+        return dataclasses.replace(first, pair=case.pairs[pilot.pair])
 
+    def release(self, eps: float, factor: float) -> Callable[[pd.DataFrame], np.ndarray]:
+        """Return what is audited: the numbers of a call with `factor` of its noise."""
+        case = self.case
+        if case.statistic is not None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                exact = [called(case, eps, data, Silent()) for data in self.pair]
 
-def study(
-    function: str,
-    method: str,
-    case: str,
-    options: Mapping[str, Any],
-    epsilons: Sequence[float],
-    trials: int,
-) -> Iterator[dict[str, Any]]:
-    call, pairs = (ate, frames()) if function == "dp_ate" else (synth, panels())
-    delta = options.get("delta", 0.0)
-    kept = varying(call(method, PILOT_EPSILON, options, 1.0), pairs)
+        def of(data: pd.DataFrame) -> np.ndarray:
+            result = called(case, eps, data, None if factor == 1.0 else Scaled(factor))
+            found = np.array(released(result))[self.kept]
+            if case.statistic is None:
+                return found
+            return np.append(found, case.statistic(result, *exact))
 
-    def released(eps: float, factor: float) -> Callable:
-        release = call(method, eps, options, factor)
-        return lambda data: np.array(release(data))[kept]
+        return of
 
-    # the pair is chosen once, where there is most to see
-    pilot = audit.search(
-        released(PILOT_EPSILON, FACTORS[function][-1]),
-        pairs,
-        delta=delta,
-        trials=40,
-        pilot=PILOT,
-        progress=False,
-    )
-    pair = pairs[pilot.pair]
-    common = {"delta": delta, "false_alarm": FALSE_ALARM, "bits": True, "progress": False}
-    for eps in epsilons:
-        honest = audit.lower_bound(released(eps, 1.0), *pair, eps=eps, trials=trials, **common)
-        for factor in FACTORS[function]:
-            release = released(eps, factor)
-            control = audit.lower_bound(release, *pair, eps=eps, trials=trials, **common)
-            if not control.passed:
-                break
-        yield {
-            "function": function,
-            "method": method,
-            "case": case,
+    def study(self, eps: float, trials: int) -> dict[str, Any]:
+        """Audit the call, and its control where one belongs to this epsilon."""
+        case, trials = self.case, trials * self.case.runs
+        common = {"delta": case.delta, "false_alarm": FALSE_ALARM, "bits": True, "progress": False}
+        honest = audit.lower_bound(
+            self.release(eps, 1.0), *self.pair, eps=eps, trials=trials, **common
+        )
+        row = {
+            "function": case.function,
+            "method": case.method,
+            "case": case.name,
             "eps": eps,
-            "delta": delta,
-            "rows": len(pair[0]),
-            "numbers": kept.size,
+            "delta": case.delta,
+            "rows": len(self.pair[0]),
+            "numbers": self.kept.size,
             "trials": trials,
             "bound": f"{honest.epsilon:.3f}",
             "passed": honest.passed,
+            "event": honest.event,
+        }
+        if eps != CONTROL_EPSILON:
+            return row
+        for factor in FACTORS:
+            spoiled, runs = self.release(eps, factor), max(trials // 2, 40)
+            control = audit.lower_bound(spoiled, *self.pair, eps=eps, trials=runs, **common)
+            if not control.passed:
+                break
+        return row | {
             "factor": "none" if control.passed else factor,
             "control": f"{control.epsilon:.3f}",
-            "event": honest.event,
             "control_event": control.event,
         }
 
 
 def table(path: Path) -> str:
-    """Return the CSV as the table of docs/auditing.md."""
-    rows = sorted(
-        rows_of(path),
-        key=lambda row: (row["function"], row["method"], row["case"], float(row["eps"])),
-    )
-    titles = (
-        "call",
-        "method",
-        "case",
-        "eps",
-        "runs",
-        "bound",
-        "noise left",
-        "bound of the control",
-    )
-    names = ("function", "method", "case", "eps", "trials", "bound", "factor", "control")
-    shown = [titles, ["---"] * len(titles)] + [[row[name] for name in names] for row in rows]
-    return "\n".join("| " + " | ".join(row) + " |" for row in shown)
+    """Return the CSV as the table of docs/auditing.md: a line a case, bounds by epsilon."""
+    found: dict[tuple[str, str, str], dict[float, dict[str, str]]] = {}
+    for row in rows_of(path):
+        key = row["function"], row["method"], row["case"]
+        found.setdefault(key, {})[float(row["eps"])] = row
+    epsilons = sorted(EPSILONS)
+    titles = ["call", "method", "case", *(f"eps = {eps:g}" for eps in epsilons), "control"]
+    lines = [titles, ["---"] * len(titles)]
+    for key in sorted(found):
+        rows = [found[key].get(eps, {}) for eps in epsilons]
+        cells = [row.get("bound", "") for row in rows]
+        caught = [f"{row['control']} at {row['factor']}" for row in rows if row.get("control")]
+        cells.append("; ".join(caught))
+        lines.append([*key, *cells])
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--trials", type=int, default=2000, help="runs on either data set")
+    parser.add_argument("--trials", type=int, default=2500, help="runs on either data set")
     parser.add_argument("--eps", type=float, nargs="+", default=EPSILONS)
     parser.add_argument("--only", default="", help="cells whose 'method/case' starts so")
     parser.add_argument("--table", action="store_true", help="print the CSV as Markdown, no more")
@@ -316,12 +272,23 @@ def main() -> None:
         with path.open("w", newline="", encoding="utf-8") as file:
             file.write(f"# {platform.machine()}, Python {platform.python_version()}, {packages}\n")
             csv.DictWriter(file, FIELDS).writeheader()
-    for function, method, case, keywords in cells():
-        epsilons = [e for e in options.eps if (function, method, case, e) not in done]
-        if not epsilons or not f"{method}/{case}".startswith(options.only):
+    # the first case of every method, then the second ones
+    ranked, ranks = [], Counter()
+    for case in cases():
+        ranked.append((ranks[case.method], case))
+        ranks[case.method] += 1
+    wanted = set(KERNELS) | {name for name, kernel in SYNTH_KERNELS.items() if kernel.private}
+    if missing := wanted - set(ranks):
+        raise SystemExit(f"no case for {', '.join(sorted(missing))}")
+    for _, case in sorted(ranked, key=lambda pair: pair[0]):
+        key = (case.function, case.method, case.name)
+        epsilons = [eps for eps in options.eps if (*key, eps) not in done]
+        if not epsilons or not "/".join(key[1:]).startswith(options.only):
             continue
-        start = time.process_time()
-        for row in study(function, method, case, keywords, epsilons, options.trials):
+        prepared = Prepared.of(case)
+        for eps in epsilons:
+            start = time.process_time()
+            row = prepared.study(eps, options.trials)
             with path.open("a", newline="", encoding="utf-8") as file:
                 csv.DictWriter(file, FIELDS).writerow(row)
             print(row, f"{time.process_time() - start:.0f} s", flush=True)

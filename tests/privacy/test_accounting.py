@@ -8,10 +8,12 @@ from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import dpstats as dp
 from dpstats.errors import DPStatsError
 from dpstats.privacy.accounting import (
     Cost,
@@ -25,7 +27,8 @@ from dpstats.privacy.accounting import (
 
 
 @pytest.mark.parametrize(
-    "eps", [1, 0.1, 1e-9, 1e9, np.float32(1), np.float64(2), np.int8(3), np.uint64(4), math.inf]
+    "eps",
+    [1, 0.1, 1e-9, 1e9, 1e15, np.float32(1), np.float64(2), np.int8(3), np.uint64(4), math.inf],
 )
 def test_accepted_eps(eps):
     epsilon, delta = check_budget(eps, 0)
@@ -64,6 +67,20 @@ def test_refused_eps(eps):
     """Case 8: of nan, 0, -1, True, "1" and float32(1) only the last is a budget."""
     with pytest.raises(DPStatsError, match="`eps` must be a positive number"):
         check_budget(eps, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("eps", "rule"),
+    [(9.9e-10, "at least 1e-09"), (1e-300, "at least 1e-09"), (1.1e15, "at most 1e\\+15, or inf"),
+     (1e200, "at most 1e\\+15, or inf"), (1e308, "at most 1e\\+15, or inf")],
+)  # fmt: skip
+def test_eps_that_floating_point_has_no_noise_for(eps, rule):
+    for delta in (0.0, 1e-6):
+        with pytest.raises(DPStatsError, match=f"`eps` must be {rule}"):
+            check_budget(eps, delta)
+    panel = pd.DataFrame(np.eye(4, 6), index=list("abcd"))
+    with pytest.raises(DPStatsError, match=f"`eps` must be {rule}"):
+        dp.dp_synth(panel, wide=True, T0=3, treated="a", eps=eps, delta=1e-6)
 
 
 @pytest.mark.parametrize("delta", [0, 0.0, 1e-300, 1e-6, 0.999, np.float32(0.5)])

@@ -140,7 +140,7 @@ def test_log_delta_increases_with_the_shift():
 # ------------------------------------------------------------------- perturbed objective
 
 
-@pytest.mark.parametrize("epsilon", [1e3, 1e9, 1e17, 1e30])
+@pytest.mark.parametrize("epsilon", [1e3, 1e9, 1e17, 1e30, 1e200, 1e300])
 def test_huge_epsilons(epsilon):
     """The scale that is enough for a huge epsilon is about 1 / sqrt(2 eps)."""
     for delta in (1e-300, 1e-6, 0.5):
@@ -148,6 +148,32 @@ def test_huge_epsilons(epsilon):
         assert shift == pytest.approx(
             math.sqrt(2.0 * epsilon), rel=40.0 / math.sqrt(epsilon) + 1e-7
         )
+        # of the perturbed objective the closed form ends there
+        shift = 2.0 / objective_gaussian_scale(epsilon, delta)
+        assert shift <= math.sqrt(2.0 * epsilon)
+        assert shift == pytest.approx(
+            math.sqrt(2.0 * epsilon), rel=40.0 / math.sqrt(epsilon) + 1e-7
+        )
+
+
+@pytest.mark.parametrize("epsilon", [1e9, 1e15, 1e19, 1e25])
+@pytest.mark.parametrize("standardised", [-30.0, -8.0, -5.5, 0.0, 3.0, 20.0, 2e4])
+def test_log_delta_at_huge_epsilons(epsilon, standardised):
+    """Where exp(eps) and the tail that it meets are both beyond all digits."""
+    # u = eps/x - x/2 is near `standardised`, as far as doubles have such an x
+    shift = math.sqrt(2.0 * epsilon + standardised**2) - standardised
+    u = mp.mpf(epsilon) / mp.mpf(shift) - mp.mpf(shift) / 2
+    v = u + mp.mpf(shift)
+    tail = -mp.log(v) - v * v / 2  # of the normal law, to 1 / v^2
+    log_delta = mp.log(mp.ncdf(-u) - mp.exp(mp.mpf(epsilon) + tail) / mp.sqrt(2 * mp.pi))
+    spacing = 4.0 * shift * 2.0**-52  # what is lost in u
+    tolerance = 1e-9 + spacing * (abs(standardised) + 1.0)
+    found = gaussian_log_delta(shift, epsilon)
+    if standardised > 1e4:
+        # far beyond any delta an upper bound will do
+        assert float(log_delta) - tolerance <= found < -1e7
+        return
+    assert found == pytest.approx(float(log_delta), rel=1e-9, abs=tolerance)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3])
