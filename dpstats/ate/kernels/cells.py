@@ -152,9 +152,13 @@ class CellsReleased:
             )
         if self.raw.shape[-1] == 1:
             return ""
+        if self.propensity is not None and self.smooth:
+            return (
+                " They allow for what a noisy propensity leaves within blocks as far as its slope "
+                "shows it (up to as much again as was adjusted for); other bias is not in them."
+            )
         return (
-            " They take the released propensities as given: confounding left within blocks, also "
-            "by noise in the propensities, is not in them."
+            " They take the propensities as given: confounding left within blocks is not in them."
         )
 
     def cells(self, raw: FloatArray) -> Cells:
@@ -201,7 +205,26 @@ class CellsReleased:
         errors = np.asarray(block_effects(simulated, estimand).total - found.total)
         if parts != "sampling":
             errors = errors + self._model_errors(found, draws, rng)
+        if parts == "both":
+            errors = errors + self._left(found) * rng.random(draws)
         return errors
+
+    def _left(self, found: BlockEffects) -> float:
+        """Return the largest confounding that a noisy propensity is taken to leave.
+
+        A propensity of which the share of the treated has slope lambda < 1 hides 1 - lambda of what
+        the right one tells, so that blocks take out lambda of the confounding: left is
+        (1 - lambda) / lambda times what they took out, or less where the lines correct for it. At
+        most as much again is allowed for.
+        """
+        if self.propensity is None or self.model is not None or not self.smooth:
+            return 0.0
+        cells, limit = self.cells(self.raw), self.half_width
+        slope = max(float(trust(cells)), 0.5)
+        counts = np.maximum(cells.counts.sum(axis=-1), max(self.min_count, 1.0))
+        means = np.clip(cells.sums.sum(axis=-1) / counts, -limit, limit)
+        taken = float(means[1] - means[0] - found.total)
+        return taken * max(1.0 / slope - 1.0, 0.0)
 
     def _model_errors(
         self, found: BlockEffects, draws: int, rng: np.random.Generator
