@@ -84,9 +84,9 @@ result.diagnostics
 # %% [markdown]
 # ## What was released
 #
-# Four things: the coefficients of the propensity; a very small amount of noise that covers the
-# solver's tolerance; counts, with the sums of the outcome in the same vector; and two sums of
-# squares for the standard error. Each has a sensitivity (how far one person can move it), a scale
+# Five things: the coefficients of the propensity; a very small amount of noise that covers the
+# solver's tolerance; the number of the treated, on which the blocks are centred; counts, with the
+# sums of the outcome in the same vector; and two sums of squares for the standard error. Each has a sensitivity (how far one person can move it), a scale
 # of noise and a cost.
 
 # %%
