@@ -74,9 +74,9 @@ def test_numbers_that_are_none_are_faults(case):
 def test_a_call_that_changes_its_input_is_a_fault(case, monkeypatch):
     read = reading.read_columns
 
-    def careless(data, schema, *, missing):
+    def careless(data, schema, **how):
         data["y"] = 0.5
-        return read(data, schema, missing=missing)
+        return read(data, schema, **how)
 
     monkeypatch.setattr("dpstats.ate.model.read_columns", careless)
     with pytest.raises(AssertionError):
@@ -108,8 +108,8 @@ def test_a_row_that_matters_too_much_is_a_fault(case, monkeypatch, change):
 def test_an_answer_to_a_free_question_is_a_fault(case, monkeypatch):
     read = reading.read_columns
 
-    def careless(data, schema, *, missing):
-        columns = read(data, schema, missing=missing)
+    def careless(data, schema, **how):
+        columns = read(data, schema, **how)
         if np.isinf(columns.cells["y"]).any():
             raise dp.DPStatsError("`data` must be finite")
         return columns
