@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from dpstats.errors import DPStatsError, PrivacyWarning, UtilityWarning
+from dpstats.hints import choice_hint
 from dpstats.passed import passed
 from dpstats.privacy.accounting import composed
 
@@ -41,7 +42,11 @@ def choice(name: str, value: Any, choices: Mapping[str, Any]) -> Any:
         If it is none of them.
     """
     if not isinstance(value, str) or value not in choices:
-        raise DPStatsError(f"`{name}` must be one of {', '.join(choices)}; got {passed(value)}")
+        hint = choice_hint(value, choices)
+        raise DPStatsError(
+            f"`{name}` must be one of {', '.join(choices)}; got {passed(value)}"
+            f"{hint and f' ({hint})'}"
+        )
     return choices[value]
 
 

@@ -16,7 +16,18 @@ from dpstats.errors import DPStatsError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-__all__ = ["ATE_NAMES", "SYNTH_NAMES", "argument_hint", "column_hint", "near_names", "with_hints"]
+__all__ = [
+    "ATE_NAMES",
+    "PLAN_ATE_NAMES",
+    "PLAN_SYNTH_NAMES",
+    "SYNTH_NAMES",
+    "argument_hint",
+    "choice_hint",
+    "closed",
+    "column_hint",
+    "near_names",
+    "with_hints",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -96,6 +107,95 @@ SYNTH_NAMES: dict[str, str] = {
     },
     **_ADVICE,
     "formula": "a panel has no formula: pass `unit`, `time` and `outcome`",
+}
+
+
+# methods and estimands as others call them, in lower case, and their names here
+_CHOICES = {
+    **dict.fromkeys(("ols", "lm", "linear", "linear_regression", "g_formula"), "regression"),
+    **dict.fromkeys(("matching", "psm", "stratification", "subclassification"), "blocking"),
+    **dict.fromkeys(("iptw", "ht", "weighting"), "ipw"),
+    **dict.fromkeys(("hajek", "overlap"), "nipw"),
+    **dict.fromkeys(("dr", "aipw_dr", "doubly_robust"), "aipw"),
+    **dict.fromkeys(("dim", "ttest", "t_test", "difference"), "diff_means"),
+    **dict.fromkeys(("atet", "tot"), "att"),
+    **dict.fromkeys(("atu", "atut", "atnt"), "atc"),
+}
+
+
+def choice_hint(value: Any, choices: Iterable[str]) -> str:
+    """Return which of the choices was probably meant.
+
+    Parameters
+    ----------
+    value : object
+        What was passed and is none of them.
+    choices : iterable of str
+
+    Examples
+    --------
+    >>> choice_hint("regresion", ["ipw", "regression"]), choice_hint("OLS", ["ipw", "regression"])
+    ('near matches: regression', "here it is called 'regression'")
+    >>> choice_hint("ATET", ["ate", "att"])
+    "here it is called 'att'"
+    """
+    if not isinstance(value, str):
+        return ""
+    names = list(choices)
+    known = _CHOICES.get(value.lower())
+    if known in names:
+        return f"here it is called {known!r}"
+    near = near_names(value, names)
+    return f"near matches: {', '.join(near)}" if near else ""
+
+
+_PLAN = {
+    **{name: _ARGUMENT.format(argument) for name, argument in _COMMON.items() if argument == "eps"},
+    **{
+        name: _ARGUMENT.format(argument)
+        for argument, names in {
+            "method": ("estimator",),
+            "target_se": ("se", "target", "precision", "standard_error"),
+        }.items()
+        for name in names
+    },
+    "mde": "the smallest effect found is in the plan: `detectable`",
+    "effect": "the smallest effect found is in the plan: `detectable`",
+}
+
+# the same for plan_ate
+PLAN_ATE_NAMES: dict[str, str] = {
+    **_PLAN,
+    **{
+        name: _ARGUMENT.format(argument)
+        for argument, names in {
+            "n": ("n_rows", "rows", "nobs", "sample_size", "n_obs"),
+            "k": ("columns", "p", "n_covariates", "n_columns"),
+            "y_bounds": ("outcome_bounds", "range", "limits"),
+            "treated_share": ("share_treated", "p_treated", "prop_treated", "share"),
+            "outcome_sd": ("sd", "sigma", "y_sd", "sd_y"),
+            "propensity": ("ps", "pscore"),
+        }.items()
+        for name in names
+    },
+}
+
+# and for plan_synth
+PLAN_SYNTH_NAMES: dict[str, str] = {
+    **_PLAN,
+    **{
+        name: _ARGUMENT.format(argument)
+        for argument, names in {
+            "n": ("n_donors", "donors", "units", "n_units"),
+            "periods": ("n_periods", "t", "time"),
+            "bounds": ("y_bounds", "outcome_bounds", "range", "limits"),
+            "deviation": ("outcome_sd", "sd", "sigma"),
+            "factors": ("n_factors", "rank"),
+        }.items()
+        for name in names
+    },
+    "t0": "here it is `pre_periods`, how many periods there are up to T0",
+    "post_periods": "pass `periods`, all there are, and `pre_periods`, those up to T0",
 }
 
 
@@ -225,6 +325,59 @@ def with_hints(foreign: Mapping[str, str]) -> Callable[[Callable[P, R]], Callabl
                 if hint:
                     rule = f"`{name}` must be an argument of {function.__name__}"
                     raise DPStatsError(f"{rule}; got {name!r} ({hint})")
+            return function(*args, **kwargs)
+
+        return call
+
+    return decorate
+
+
+def closed(foreign: Mapping[str, str]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Let a function without further options refuse keywords it lacks, and name what is missing.
+
+    Parameters
+    ----------
+    foreign : dict of str to str
+        Names that others use, in lower case, and what to say of them.
+
+    Examples
+    --------
+    >>> @closed(PLAN_SYNTH_NAMES)
+    ... def plan(n, periods, *, delta=0.0):
+    ...     return n
+    >>> plan(n_donors=38, periods=31)
+    Traceback (most recent call last):
+        ...
+    dpstats.errors.DPStatsError: `n_donors` must be an argument of plan; got 'n_donors' \
+(here it is called `n`)
+    >>> plan(38)
+    Traceback (most recent call last):
+        ...
+    dpstats.errors.DPStatsError: `periods` must be given: plan needs `n`, `periods`
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        parameters = inspect.signature(function).parameters.values()
+        names = [p.name for p in parameters]
+        places = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+        required = [p.name for p in parameters if p.default is p.empty]
+
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            for name in kwargs:
+                if name not in names:
+                    hint = argument_hint(name, names, foreign)
+                    raise DPStatsError(
+                        f"`{name}` must be an argument of {function.__name__}; got {name!r}"
+                        f"{hint and f' ({hint})'}"
+                    )
+            given = {*places[: len(args)], *kwargs}
+            missing = [f"`{name}`" for name in required if name not in given]
+            if missing:
+                needs = ", ".join(f"`{name}`" for name in required)
+                raise DPStatsError(
+                    f"{', '.join(missing)} must be given: {function.__name__} needs {needs}"
+                )
             return function(*args, **kwargs)
 
         return call

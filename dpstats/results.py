@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from dpstats.privacy.accounting import PrivacyRecord
+    from dpstats.privacy.accounting import PrivacyRecord, Release
     from dpstats.report.html import Block
     from dpstats.report.story import Story
     from dpstats.report.summary import PrivateSummary, SummaryContent, TableContent
@@ -234,7 +234,8 @@ class PrivateResults(ABC):
             Whether to show `diagnostics` too, with every reading in full.
         decimals : int, optional
             Digits after the point of estimates, errors and intervals, up to 10. By default as many
-            as show the standard error with two significant digits.
+            as show the standard error with two significant digits, and on which side of zero the
+            interval ends.
 
         Returns
         -------
@@ -442,8 +443,12 @@ def coefficient_table(results: PrivateResults, alpha: float) -> pd.DataFrame:
     return frame
 
 
-def releases_table(privacy: PrivacyRecord) -> TableContent:
-    """Return the table of releases as the summary shows it."""
+def releases_table(privacy: PrivacyRecord, *, whole: bool = False) -> TableContent:
+    """Return the table of releases: every one, or as the summary shows them.
+
+    There what a solver adds to a fit stands in the row of the fit, whose cost holds both: its noise
+    is of no practical size, and `privacy.releases` has it apart.
+    """
     from dpstats.report._numbers import number
     from dpstats.report.summary import TableContent
 
@@ -458,10 +463,23 @@ def releases_table(privacy: PrivacyRecord) -> TableContent:
             f"{record.delta:.2g}" if record.delta else "0",
             _share(record.epsilon / total),
         )
-        for record in privacy.records
+        for record in (privacy.records if whole else _with_solvers(privacy.records))
     )
     headers = ("release", "mechanism", "sensitivity", "scale", "eps", "delta", "share")
     return TableContent("Noisy releases", headers, rows)
+
+
+def _with_solvers(records: tuple[Release, ...]) -> list[Release]:
+    found: list[Release] = []
+    for record in records:
+        fit = found[-1] if found else record
+        if record.release != f"{fit.release} (solver)":
+            found.append(record)
+            continue
+        mechanism = f"{fit.mechanism}, and solver"
+        epsilon, delta = fit.epsilon + record.epsilon, fit.delta + record.delta
+        found[-1] = replace(fit, mechanism=mechanism, epsilon=epsilon, delta=delta)
+    return found
 
 
 def _share(part: float) -> str:

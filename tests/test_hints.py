@@ -155,6 +155,50 @@ def test_near_names():
     assert argument_hint("balnce", ["balance", "balance"], {}) == "near matches: balance"
 
 
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        ({"method": "regresion"}, "near matches: regression, agg_regression"),
+        ({"method": "OLS"}, "here it is called 'regression'"),
+        ({"method": "matching"}, "here it is called 'blocking'"),
+        ({"estimand": "ATET"}, "here it is called 'att'"),
+        ({"estimand": "atu"}, "here it is called 'atc'"),
+        ({"noise": "gausian"}, "near matches: gaussian"),
+        ({"missing": "dropna"}, "near matches: drop"),
+    ],
+)
+def test_choices_that_were_meant(given, hint):
+    with pytest.raises(dp.DPStatsError, match=r"; got ") as caught:
+        dp.dp_ate("y ~ x", "w", FRAME, 1, **given)
+    assert str(caught.value).endswith(f" ({hint})")
+
+
+def test_a_choice_like_nothing():
+    for value in ("zzz", 3, None):
+        with pytest.raises(dp.DPStatsError, match=rf"; got {value!r}$"):
+            dp.dp_ate("y ~ x", "w", FRAME, 1, method=value)
+    # what another function calls so is no advice here
+    with pytest.raises(dp.DPStatsError, match=r"; got 'ols'$"):
+        dp.dp_synth(PANEL, unit="unit", time="time", treated=0, T0=2, eps=1, method="ols")
+
+
+@pytest.mark.parametrize("left", ["x", "x + y2"])
+def test_fixed_effects_of_other_packages(left):
+    """In fixest `| race` absorbs a categorical."""
+    frame = FRAME.assign(race=1.0, y2=0.0)
+    with pytest.raises(dp.FormulaError, match=r"For fixed effects of 'race' write \+ C\(race\)"):
+        dp.dp_ate(f"y ~ {left} | race", "w", frame, 1, levels={"race": [1, 2]})
+    with pytest.raises(dp.FormulaError) as caught:
+        dp.dp_ate("y ~ x & race", "w", frame, 1)
+    assert "fixed effects" not in str(caught.value)
+
+
+def test_a_text_column_is_named_in_the_advice():
+    frame = FRAME.assign(race="a")
+    with pytest.raises(dp.FormulaError, match=r"pass levels=\{'race': \[\.\.\.\]\} or convert"):
+        dp.dp_ate("y ~ x + race", "w", frame, 1)
+
+
 def test_columns_are_listed_up_to_a_limit():
     names = [f"question_{place}_of_the_survey" for place in range(40)]
     text = column_hint("zz", names)
@@ -162,7 +206,7 @@ def test_columns_are_listed_up_to_a_limit():
     shown = text.count("question")
     assert text.endswith(f" and {40 - shown} more")
     assert len(text) < 250
-    assert column_hint("zz", ["y", "x", 3, None]) == "columns: 'y', 'x'"
+    assert column_hint("zz", ["y", "x", "x"]) == "columns: 'y', 'x'"
     assert column_hint("zz", []) == ""
 
 

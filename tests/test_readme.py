@@ -28,7 +28,9 @@ def folder(tmp_path, monkeypatch):
     trial = dp.simulate.ate("well_specified", 3000, rng=1)
     trial.data.to_csv("trial.csv", index=False)
     pairs = [f"{name} = [{low}, {high}]" for name, (low, high) in trial.bounds.items()]
-    Path("study.toml").write_text("[bounds]\n" + "\n".join(pairs) + "\n", encoding="utf-8")
+    book = ["[ledger]", 'path = "study.ledger"', "eps = 3"]
+    study = "\n".join(["[bounds]", *pairs, *book]) + "\n"
+    Path("study.toml").write_text(study, encoding="utf-8")
     panel = dp.simulate.panel("factor", n_donors=40, effect=0.1, rng=1).data
     panel = panel.assign(year=1969 + panel["time"], state=panel["unit"].replace(0, "California"))
     panel[["state", "year", "y"]].to_csv("panel.csv", index=False)
@@ -69,7 +71,7 @@ def test_python(folder, capsys):
 def test_commands(folder, capsys):
     (text,) = [text for text in blocks("text") if text.startswith("python -m dpstats ate")]
     lines = text.replace("\\\n", " ").strip().splitlines()
-    assert len(lines) == 4
+    assert len(lines) == 6
     first = shlex.split(lines[0])
     assert main([*first[3:-1], "other.json"]) == 0
     for line in lines:
@@ -78,7 +80,11 @@ def test_commands(folder, capsys):
         code = main(words[3:])
         shown = capsys.readouterr()
         assert code == 0, shown.err
-    assert r"\begin{tabular}" in shown.out
+        if words[3] == "compare":
+            assert r"\begin{tabular}" in shown.out
+            assert r"\label{tab:effects}" in shown.out
+    # each of the two estimates
+    assert dp.PrivacyLedger("study.ledger").spent == (2.0, 0.0)
 
 
 def rows():

@@ -170,6 +170,19 @@ def test_nothing_is_written_over(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["x.json"]
 
 
+def test_a_folder_that_is_not_there_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    trial = dp.simulate.ate("well_specified", 2000, rng=1)
+    result = dp.dp_ate("y ~ x1", "w", trial.data, 1, bounds=trial.bounds, method="diff_means")
+    for write in (result.save, lambda path: result.report(path.replace("json", "html"))):
+        with pytest.raises(FileNotFoundError) as caught:
+            write("no/folder/a.json")
+        assert "`path` must lie in a folder that exists" in str(caught.value)
+        assert caught.value.filename == "no/folder".replace("/", os.sep)
+        assert ".dpstats." not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
 def test_a_pipe_is_written_to(tmp_path):
     path = tmp_path / "pipe"

@@ -13,7 +13,7 @@ from dpstats.ate.kernels.base import Arrays
 from dpstats.ate.outside import strange_values
 from dpstats.errors import BoundsError, DPStatsError, FormulaError
 from dpstats.formula import ColumnKind, Design, Formula, parse_formula
-from dpstats.hints import column_hint
+from dpstats.hints import column_hint, near_names
 from dpstats.passed import passed
 from dpstats.privacy.bounds import Interval, check_interval
 from dpstats.privacy.mechanisms import sum_lattice
@@ -163,8 +163,12 @@ def read_schema(
     bounds: Mapping[str, Any] | None,
     levels: Mapping[str, Sequence[Any]] | None,
     private: bool,
+    whole: bool = True,
 ) -> Schema:
     """Check names, dtypes and public arguments. Reads no value of the data.
+
+    `whole` says that `data` has every column of the file, so that a name in `bounds` which is none
+    of them is a slip.
 
     Raises
     ------
@@ -198,7 +202,7 @@ def read_schema(
         raise DPStatsError(f"`propensity` must not be the treatment; got {known!r} for both")
     _check_treat(data[treat].dtype, treat, treated, declared.get(treat))
     used = {name: kinds[name] for name in _formula_columns(roles)}
-    source, terms = _check_bounds(bounds, used, roles, list(data.columns))
+    source, terms = _check_bounds(bounds, used, roles, list(data.columns), whole=whole)
     unbounded = _unbounded(roles, used, source, terms) if private else ()
     return Schema(formula, roles, used, source, terms, unbounded)
 
@@ -241,7 +245,7 @@ def read_columns(
         if missing == "raise":
             raise DPStatsError(
                 f"`data` must have no missing values in the columns in use; {_list(columns)} "
-                'has some: pass missing="drop" to '
+                f'{"has" if len(columns) == 1 else "have"} some: pass missing="drop" to '
                 "protect the complete rows only, or fill them by a public rule"
             )
         keep = ~np.logical_or.reduce(list(absent.values()))
@@ -361,7 +365,7 @@ class _Kinds(dict[str, ColumnKind]):
                 # no formula can name it; hints look whether names are cells of a row
                 self[name] = ColumnKind("numeric")
                 continue
-            kind = _kind(dtype, declared.get(name))
+            kind = _kind(name, dtype, declared.get(name))
             if name in repeated:
                 kind = f"`data` has more than one column {name!r}"
             if isinstance(kind, str):
@@ -374,7 +378,7 @@ class _Kinds(dict[str, ColumnKind]):
             raise FormulaError(self._refused[name])
 
 
-def _kind(dtype: Any, levels: tuple[Any, ...] | None) -> ColumnKind | str:
+def _kind(name: str, dtype: Any, levels: tuple[Any, ...] | None) -> ColumnKind | str:
     import pandas as pd
 
     if isinstance(dtype, pd.CategoricalDtype):
@@ -389,9 +393,9 @@ def _kind(dtype: Any, levels: tuple[Any, ...] | None) -> ColumnKind | str:
         return ColumnKind("numeric")
     if pd.api.types.is_object_dtype(dtype) or pd.api.types.is_string_dtype(dtype):
         return (
-            "a text column needs its public levels: pass levels={"
-            "...: [...]} or convert it to a Categorical with declared categories (numbers "
-            "stored as objects: convert with astype(float))"
+            f"a text column needs its public levels: pass levels={{{name!r}: [...]}} or convert it "
+            "to a Categorical with declared categories (numbers stored as objects: convert with "
+            "astype(float))"
         )
     return f"dtype {dtype} is not supported; convert it to numbers"
 
@@ -496,6 +500,8 @@ def _check_bounds(
     kinds: Mapping[str, ColumnKind],
     roles: Roles,
     columns: Sequence[Any],
+    *,
+    whole: bool,
 ) -> tuple[dict[str, Interval], dict[str, Interval]]:
     if bounds is not None and not hasattr(bounds, "items"):
         raise BoundsError(
@@ -504,7 +510,7 @@ def _check_bounds(
     names = {name for formula in roles.formulas for name in formula.term_names()}
     source: dict[str, Interval] = {}
     terms: dict[str, Interval] = {}
-    strangers: list[str] = []
+    strangers: list[Any] = []
     for name, value in (bounds or {}).items():
         if name in kinds:
             if kinds[name].kind == "categorical":
@@ -516,24 +522,27 @@ def _check_bounds(
                 source[name] = interval
         elif name in names:
             terms[name] = check_interval(name, value)
-        elif isinstance(name, str) and name not in columns:
+        elif name not in columns:
             strangers.append(name)
     missing = [
         name for name, kind in kinds.items() if kind.kind == "numeric" and name not in source
     ]
-    for name in strangers:
-        # a key of no column is ignored, but not one that is a slip for a column without bounds
-        near = [column for column in missing if _alike(column.lower(), name.lower())]
-        if near:
+    # where nothing has to be searched, names of no column do no harm
+    for name in strangers if missing else ():
+        near = [column for column in missing if _alike(column.lower(), str(name).lower())]
+        if whole or near:
+            near = near or near_names(str(name), missing)
+            hint = f" (near matches: {_list(near)})" if near else ""
             raise BoundsError(
-                f"`bounds` must name columns of `data` or terms of the formula; got {passed(name)} "
-                f"(near matches: {_list(near)})"
+                f"`bounds` must name columns of `data` or terms of the formula; got {passed(name)}"
+                f"{hint}, and nothing for {_list(missing)}"
             )
     return source, terms
 
 
 def _alike(a: str, b: str) -> bool:
-    return difflib.SequenceMatcher(None, a, b).ratio() > 0.8
+    """Whether two names are near, or one is the other with letters exchanged."""
+    return sorted(a) == sorted(b) or difflib.SequenceMatcher(None, a, b).ratio() > 0.8
 
 
 def _unbounded(

@@ -36,7 +36,7 @@ from dpstats.calls import (
     warn_utility,
 )
 from dpstats.errors import BoundsError, DPStatsError, FormulaError
-from dpstats.hints import ATE_NAMES, with_hints
+from dpstats.hints import ATE_NAMES, choice_hint, with_hints
 from dpstats.passed import passed
 from dpstats.privacy.accounting import (
     Cost,
@@ -333,9 +333,10 @@ def _check_call(
     kind = check_noise(noise, epsilon, slack)
     estimand = estimand.lower() if isinstance(estimand, str) else estimand
     if estimand not in kernel.estimands:
+        hint = choice_hint(estimand, kernel.estimands)
         raise DPStatsError(
             f"`estimand` must be one of {', '.join(kernel.estimands)} for method {method!r}; "
-            f"got {passed(estimand)}"
+            f"got {passed(estimand)}{hint and f' ({hint})'}"
         )
     choice("missing", missing, {"raise": 0, "drop": 0})
     check_number("overlap", overlap, 1e-6, 0.5, "a number in (0.000001, 0.5)")
@@ -446,8 +447,9 @@ def _costs(call: _Call, settings: Settings, public: Public, schema: Schema) -> d
         _check_rows(public.n, searched, costs["bounds"].epsilon, call.rows_per_person, schema)
     fit = costs.get("propensity")
     if fit is not None and isinstance(settings.propensity, Objective):
-        # refuses a penalty that is too small for its budget
-        settings.propensity.calibrated(fit.epsilon, fit.delta)
+        with np.errstate(all="ignore"):
+            # refuses a penalty that is too small for its budget
+            settings.propensity.calibrated(fit.epsilon, fit.delta)
     return costs | own
 
 

@@ -12,6 +12,7 @@ from dpstats.ate.population import Case
 from dpstats.ate.public_design import public_design
 from dpstats.calls import check_count, check_number, choice
 from dpstats.errors import DPStatsError
+from dpstats.hints import PLAN_ATE_NAMES, closed
 from dpstats.inference import check_alpha
 from dpstats.passed import passed
 from dpstats.privacy.accounting import check_budget
@@ -41,6 +42,7 @@ _FEWER_FITS = 80
 _EPS_RANGE = (1e-3, 1e3)
 
 
+@closed(PLAN_ATE_NAMES)
 def plan_ate(
     n: int,
     eps: float,

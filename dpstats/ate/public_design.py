@@ -93,6 +93,7 @@ def public_design(
         bounds=bounds,
         levels=levels,
         private=True,
+        whole=False,
     )
     roles = schema.roles
     every = {**dict.fromkeys(schema.unbounded, _WIDEST), **schema.bounds}

@@ -1,4 +1,4 @@
-"""The command line: ``python -m dpstats ate|synth|plan|compare|demo``.
+"""The command line: ``python -m dpstats ate|synth|plan|show|compare|ledger|demo``.
 
 One room a step: `arguments` makes options out of a function's signature, `study` reads the TOML
 file, `files` reads the data and guards what would be overwritten, `commands` calls the functions.
@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpstats.cli.values import as_flags, stranger
 from dpstats.errors import DPStatsError, PrivacyWarning, UtilityWarning
 
 if TYPE_CHECKING:
@@ -34,7 +35,9 @@ commands:
   ate        a treatment effect from a CSV, Parquet or Stata file (dp_ate)
   synth      a synthetic control from a panel in such a file (dp_synth)
   plan       errors and budgets to expect, without data: plan ate, plan synth
+  show       a saved result again
   compare    saved results side by side
+  ledger     what a ledger holds: totals, spent, left, history
   demo       the worked example on public data (the default); demo synth: the panel one
 
 `python -m dpstats COMMAND --help` lists the options of a command.
@@ -102,7 +105,6 @@ def _run(words: list[str]) -> int:
     if not words or words[0].startswith("-"):
         words = ["demo", *words]
     from dpstats.cli.commands import COMMANDS
-    from dpstats.cli.values import stranger
 
     command = COMMANDS.get(words[0])
     if command is None:
@@ -136,7 +138,7 @@ def _line(error: Exception) -> str:
     """Return an error in one line, without anything that might quote the data."""
     if isinstance(error, DPStatsError):
         parts = (" ".join(line.split()) for line in str(error).splitlines())
-        return "; ".join(part for part in parts if part)
+        return as_flags("; ".join(part for part in parts if part))
     if isinstance(error, ImportError):
         return " ".join(str(error).split())
     if isinstance(error, OSError):

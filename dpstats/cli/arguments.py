@@ -18,7 +18,8 @@ __all__ = ["Entry", "Parser", "options_of"]
 Shape = Literal["pair", "list", "named pair", "named list"]
 
 # opened from a table, and replaced by --seed
-_APART = ("ledger", "rng")
+_SEED = ("rng",)
+_APART = ("ledger", *_SEED)
 _EMPTY = inspect.Parameter.empty
 
 
@@ -35,12 +36,18 @@ class Entry:
         Argument that may be written without its name.
     shapes : dict of str to str
         Arguments of more than one word.
+    twin : callable or None
+        The function that a TOML file may be for as well: its arguments are passed over there.
+    options : frozenset of str
+        Options of methods, which the catch-all takes.
     """
 
     function: Callable[..., Any]
     frame: str | None = None
     positional: str | None = None
     shapes: Mapping[str, Shape] = field(default_factory=dict)
+    twin: Callable[..., Any] | None = None
+    options: frozenset[str] = frozenset()
 
     @property
     def parameters(self) -> dict[str, inspect.Parameter]:
@@ -58,6 +65,21 @@ class Entry:
             if parameter.kind is parameter.VAR_KEYWORD:
                 return name
         return None
+
+    @property
+    def passed_over(self) -> frozenset[str]:
+        """Keys of a TOML file that are the other function's."""
+        if self.twin is None:
+            return frozenset()
+        others = {*inspect.signature(self.twin).parameters, "data"} - {*_SEED}
+        own = {*self.parameters, *self.options, *(["data", "ledger"] if self.frame else [])}
+        return frozenset(others - own)
+
+    @property
+    def planned_options(self) -> frozenset[str]:
+        """Options of methods that are arguments of the other function, so stand at the top too."""
+        found = self.options - {*self.parameters}
+        return found & {*(inspect.signature(self.twin).parameters if self.twin else ())}
 
     @property
     def required(self) -> tuple[str, ...]:

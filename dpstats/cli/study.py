@@ -70,15 +70,20 @@ class Study:
         File of the data.
     ledger : dict
         The table of that name.
+    passed_over : tuple of str
+        Keys that are arguments of the other function of the study, an estimate or its plan.
     """
 
     arguments: dict[str, Any]
     data: Path | None
     ledger: dict[str, Any]
+    passed_over: tuple[str, ...] = ()
 
 
 def read_study(path: str | None, entry: Entry) -> Study:
     """Read the TOML file; paths in it are relative to its folder.
+
+    One file serves an estimate and its plan.
 
     Parameters
     ----------
@@ -107,6 +112,12 @@ def read_study(path: str | None, entry: Entry) -> Study:
         raise DPStatsError(f"`config` must be UTF-8 text; {file.name} is not") from None
     except ValueError as error:
         raise DPStatsError(f"`config` must be TOML; {file.name}: {error}") from None
+    others = {name: found.pop(name) for name in entry.passed_over if name in found}
+    if entry.twin is not None and entry.open_ended is None:
+        # options of the method, as far as the plan has them
+        options = _table(others.pop("method_options", {}), "[method_options]", None)
+        others |= {name: x for name, x in options.items() if name not in entry.parameters}
+        found = {name: x for name, x in options.items() if name in entry.parameters} | found
     data, ledger = None, {}
     if entry.frame is not None:
         data = found.pop("data", None)
@@ -120,11 +131,12 @@ def read_study(path: str | None, entry: Entry) -> Study:
     more = {}
     if entry.open_ended is not None:
         more = _table(found.pop(entry.open_ended, {}), f"[{entry.open_ended}]", None)
+        more |= {name: found.pop(name) for name in entry.planned_options if name in found}
     _check_names(found, entry, f"`config` must have arguments of the call as keys, in {file.name}")
     for name, shape in entry.shapes.items():
         if name in found and shape in ("named pair", "named list"):
             _check_lists(name, found[name], 2 if shape == "named pair" else None)
-    return Study(found | more, data, ledger)
+    return Study(found | more, data, ledger, tuple(others))
 
 
 def join(study: Study, given: Mapping[str, Any], entry: Entry) -> dict[str, Any]:
@@ -209,6 +221,7 @@ def _options(texts: Sequence[str], entry: Entry) -> dict[str, Any]:
 def _check_names(found: Mapping[str, Any], entry: Entry, rule: str) -> None:
     _check_seed(found)
     known = list(entry.parameters)
+    known += entry.passed_over - {entry.open_ended}
     if entry.frame is not None:
         known += ["data", "ledger"]
     if entry.open_ended is not None:

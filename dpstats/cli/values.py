@@ -13,9 +13,34 @@ from dpstats.errors import DPStatsError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["parse_toml", "read_value", "stranger"]
+__all__ = ["as_flags", "parse_toml", "read_value", "stranger"]
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
+
+_NAME = r"""('[^']*'|"[^"]*")"""
+# what messages tell to write in a call, and how it is written here
+_FLAGS = (
+    (
+        re.compile(rf"pass levels=\{{{_NAME}: \[\.\.\.\]\}} or convert .*astype\(float\)\)"),
+        r"\1 = [...] below the line [levels] of the TOML file, or --levels \1 LEVEL LEVEL ...",
+    ),
+    (re.compile(r'missing="drop"'), "--missing drop"),
+    (re.compile(r"`treated=`"), "--treated"),
+)
+
+
+def as_flags(text: str) -> str:
+    """Return a message with options in place of the arguments that it tells to pass.
+
+    Examples
+    --------
+    >>> as_flags('pass missing="drop" to protect the complete rows only')
+    'pass --missing drop to protect the complete rows only'
+    """
+    for pattern, words in _FLAGS:
+        text = pattern.sub(words, text)
+    return text
 
 
 def parse_toml(text: str) -> dict[str, Any]:

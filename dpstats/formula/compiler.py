@@ -290,9 +290,11 @@ class _Compiler:
         both_bool = left.kind == right.kind == "bool"
         if type(tree.op) in LOGIC:
             if not both_bool:
-                raise _refusal(
-                    text, "& and | join comparisons; put parentheses around each, (a > 1) & (b < 2)"
-                )
+                rule = "& and | join comparisons; put parentheses around each, (a > 1) & (b < 2)"
+                if isinstance(tree.op, ast.BitOr) and isinstance(tree.right, ast.Name):
+                    name = tree.right.id
+                    rule += f". For fixed effects of {name!r} write + C({name})"
+                raise _refusal(text, rule)
             return self.operation(LOGIC[type(tree.op)], text, left, right)
         if isinstance(tree.op, ast.BitXor):
             raise _refusal(text, POWERS)

@@ -38,6 +38,8 @@ def write_bytes(path: str | os.PathLike[str], content: bytes, *, new: bool = Fal
 
     Raises
     ------
+    FileNotFoundError
+        If there is no such folder.
     FileExistsError
         If there is one, and it must be new.
     PermissionError
@@ -45,6 +47,10 @@ def write_bytes(path: str | os.PathLike[str], content: bytes, *, new: bool = Fal
     """
     path = Path(path)
     target = path.resolve()
+    if not target.parent.is_dir():
+        # else the error would name the draft
+        rule = "`path` must lie in a folder that exists; there is none"
+        raise FileNotFoundError(errno.ENOENT, rule, str(path.parent))
     # of a name that is no longer than most, since the target's may be as long as names can be
     draft = target.with_name(f".dpstats.{os.getpid()}.{os.urandom(4).hex()}")
     try:

@@ -26,11 +26,13 @@ from dpstats.report._layout import WIDEST, panels, wrap
 __all__ = ["Grid", "Head", "Row", "html_grid", "latex_grid", "markdown_grid", "text_grid"]
 
 _GAP = 2
-# columns of a terminal up to which a cell stands on one line; numbers always do
-_CELL, _STUB = 18, 30
+# columns of a terminal up to which the name of a row and a cell stand on one line, numbers always
+# do; narrower ones are for more columns, and the last still holds single words
+_WIDTHS = ((30, 18), (30, 16), (30, 14), (18, 16), (18, 14), (18, 13), (18, 12), (18, 11))
+_CELL = _WIDTHS[0][1]
 # characters on a line of a one-column article, by size of the type
 _LATEX_SIZES = ((66, r"\normalsize"), (72, r"\small"), (84, r"\footnotesize"))
-_LATEX_WIDTH = 90
+_LATEX_WIDTHS = (84, 90)
 # rules where the document does not load booktabs, with some room between them and the text
 _ROOM = r"\noalign{\smallskip}"
 _RULES = "\n".join(
@@ -104,6 +106,8 @@ class Grid:
 def text_grid(grid: Grid) -> str:
     """Return the table as text, at most 100 characters wide; too many columns go on below.
 
+    Up to five columns stand side by side, their texts in narrower lines where need be.
+
     Examples
     --------
     >>> grid = Grid((Head("(1)"), Head("(2)", "NOT PRIVATE")),
@@ -128,9 +132,10 @@ def text_grid(grid: Grid) -> str:
         padding=0,
         with_header_hide=None,
     )
+    widths, groups = _arranged(grid, WIDEST)
     parts = [
-        "\n".join(line.rstrip() for line in _tabulate(_body(grid, group), form).splitlines())
-        for group in _groups(grid, WIDEST)
+        "\n".join(line.rstrip() for line in _tabulate(body, form).splitlines())
+        for body in (_body(grid, group, widths) for group in groups)
     ]
     width = max(display_width(line) for part in parts for line in part.splitlines())
     width = min(max(width, 60), WIDEST)
@@ -212,7 +217,8 @@ def latex_grid(grid: Grid) -> str:
     r"""Return the table for inclusion in a LaTeX document.
 
     The rules are those of booktabs, or `\hline` where the document does not load it; no other
-    package is needed. No float: `dpstats.report._float.floated` makes one of it.
+    package is needed. Up to five columns make one `tabular`, their texts in narrower lines where
+    need be. No float: `dpstats.report._float.floated` makes one of it.
 
     Examples
     --------
@@ -229,11 +235,10 @@ def latex_grid(grid: Grid) -> str:
     \endgroup\medskip
     """
     parts = []
-    groups = _groups(grid, _LATEX_WIDTH)
-    width = 0
+    widths, groups = _arranged(grid, *_LATEX_WIDTHS)
+    width = max(_natural(_body(grid, group, widths)) for group in groups)
     for group in groups:
-        body = _body(grid, group, _latex_cell)
-        width = max(width, _natural(_body(grid, group)))
+        body = _body(grid, group, widths, _latex_cell)
         form = TableFormat(
             lineabove=_begin_tabular,
             linebelowheader=Line(r"\midrule", "", "", ""),
@@ -265,23 +270,45 @@ def _tabulate(rows: Sequence[Any], form: Any, heads: Sequence[str] = ()) -> str:
     return str(tabulate(rows, heads, tablefmt=form, colalign=aligns, disable_numparse=True))
 
 
+def _arranged(grid: Grid, *rooms: int) -> tuple[tuple[int, int], list[list[int]]]:
+    """Return the widths of texts with which all columns fit into a room, the widest first.
+
+    Where none does, the columns are divided into panels.
+    """
+    every = list(range(len(grid.heads)))
+    for room in rooms:
+        for widths in _WIDTHS:
+            if _natural(_body(grid, every, widths)) <= room:
+                return widths, [every]
+    return _WIDTHS[0], _groups(grid, max(rooms))
+
+
 def _body(
-    grid: Grid, group: Sequence[int], cell: Callable[[str, bool], str] = lambda text, bold: text
+    grid: Grid,
+    group: Sequence[int],
+    widths: tuple[int, int],
+    cell: Callable[[str, bool], str] = lambda text, bold: text,
 ) -> list[Any]:
     """Return the lines of a panel, cells wrapped, each line a row of its own."""
     heads = [grid.heads[j] for j in group]
-    rows: list[Any] = _lines(["", *(head.label for head in heads)], cell, bold=False)
+    rows: list[Any] = _lines(["", *(head.label for head in heads)], widths, cell, bold=False)
     if any(head.mark for head in heads):
-        rows += _lines(["", *(head.mark for head in heads)], cell, bold=True)
+        rows += _lines(["", *(head.mark for head in heads)], widths, cell, bold=True)
     for section in grid.sections:
         rows.append(SEPARATING_LINE)
         for row in section:
-            rows += _lines([row.stub, *(row.cells[j] for j in group)], cell, bold=False)
+            rows += _lines([row.stub, *(row.cells[j] for j in group)], widths, cell, bold=False)
     return rows
 
 
-def _lines(cells: Sequence[str], cell: Callable[[str, bool], str], *, bold: bool) -> list[Any]:
-    wrapped = [_wrapped(plain(text), _CELL if place else _STUB) for place, text in enumerate(cells)]
+def _lines(
+    cells: Sequence[str],
+    widths: tuple[int, int],
+    cell: Callable[[str, bool], str],
+    *,
+    bold: bool,
+) -> list[Any]:
+    wrapped = [_wrapped(plain(text), widths[place > 0]) for place, text in enumerate(cells)]
     return [
         [cell(text, bold) if text else "" for text in line]
         for line in zip_longest(*wrapped, fillvalue="")
@@ -309,7 +336,7 @@ def _natural(rows: Sequence[Any]) -> int:
 def _groups(grid: Grid, room: int) -> list[list[int]]:
     """Divide the columns into panels that fit into `room`."""
     columns = range(len(grid.heads))
-    rows = [row for row in _body(grid, columns) if row != SEPARATING_LINE]
+    rows = [row for row in _body(grid, columns, _WIDTHS[0]) if row != SEPARATING_LINE]
     widths = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
     found = panels(widths, room, gap=_GAP, stubs=1)
     return [[j - 1 for j in group[1:]] for group in found]

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import math
 import numbers
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpstats.errors import DPStatsError
 
-__all__ = ["check_decimals", "fixed", "number", "places", "rounded"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["check_decimals", "fixed", "number", "places", "rounded", "signed_places"]
 
 _MOST_DECIMALS = 10
+# digits of a double after the point of what is below one
+_ALL_DECIMALS = 15
 
 
 def fixed(value: float, decimals: int = 4) -> str:
@@ -120,6 +125,40 @@ def places(error: float, digits: int = 2) -> int | None:
     return max(digits - 1 - exponent, 0)
 
 
+def signed_places(error: float, ends: Iterable[float], digits: int = 2) -> int | None:
+    """Return the digits after the point of a row of numbers: as `places`, or more.
+
+    An end of an interval that is not zero is not written as zero, since the reader looks on which
+    side of zero it lies.
+
+    Parameters
+    ----------
+    error : float
+        A standard error.
+    ends : iterable of float
+        Ends of intervals in the row.
+    digits : int
+        Significant digits of the standard error.
+
+    Returns
+    -------
+    int or None
+
+    Examples
+    --------
+    >>> signed_places(1.06, (-4.16, -0.004)), signed_places(1.06, (-4.16, -0.1)), places(1.06)
+    (3, 1, 1)
+    """
+    decimals = places(error, digits)
+    if decimals is None:
+        return None
+    hidden = [float(end) for end in ends if math.isfinite(end) and end != 0.0]
+    for more in range(decimals, _ALL_DECIMALS + 1):
+        if all(float(rounded(end, more)) != 0.0 for end in hidden):
+            return more
+    return decimals
+
+
 def rounded(value: float, decimals: int | None) -> str:
     """Write a number with fixed digits after the point.
 
@@ -151,5 +190,5 @@ def rounded(value: float, decimals: int | None) -> str:
     if decimals > _MOST_DECIMALS and 0.0 < size < 1e-4:
         exponent = math.floor(math.log10(size))
         return f"{value:.{min(max(exponent + decimals, 0), 15)}e}"
-    text = f"{value:.{min(decimals, 15)}f}"
+    text = f"{value:.{min(decimals, _ALL_DECIMALS)}f}"
     return text.lstrip("-") if float(text) == 0.0 else text

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpstats.alarms import RULES
 from dpstats.errors import DPStatsError
 from dpstats.inference import check_alpha
 from dpstats.report._grid import Grid, Head, Row
-from dpstats.report._numbers import check_decimals, places, rounded
+from dpstats.report._numbers import check_decimals, places, rounded, signed_places
 from dpstats.report.comparison import Comparison
 from dpstats.report.story import plain_privacy, references
 from dpstats.results import PrivateResults, format_budget
@@ -27,6 +28,18 @@ __all__ = ["Comparison", "compare"]
 MARK = "NOT PRIVATE"
 _STARS = ((0.01, "***"), (0.05, "**"), (0.1, "*"))
 _LEGEND = "* p < 0.1, ** p < 0.05, *** p < 0.01."
+# rules of alarms: a comparison that may be biased, or that says nothing, is not significant of an
+# effect
+_WITHOUT_STARS = frozenset(
+    (
+        "covariates adjusted for",
+        "rows of an arm, in noise sd",
+        "gain over the last value",
+        "95% interval over the outcome's range",
+        "adjustment seen",
+        "slope of treatment",
+    )
+)
 _NEEDED = ("params", "bse", "pvalues", "nobs")
 
 
@@ -46,7 +59,8 @@ class _Column:
     """What one result contributes; strings and released numbers only.
 
     `why` says why it is not private, and is empty where it is; `release` is the same for two
-    results of one release, and empty where nothing was released.
+    results of one release, and empty where nothing was released. `doubted` says that a warning
+    forbids stars.
     """
 
     effects: dict[str, _Effect]
@@ -59,12 +73,13 @@ class _Column:
     protects: str
     release: str
     warnings: tuple[str, ...] = ()
+    doubted: bool = False
     plain: str = ""
     citations: tuple[str, ...] = ()
 
 
 # rows below the estimates, in this order; those with no entry at all are left out
-_MODEL_ROWS = ("Outcome", "Treatment", "Method", "Estimand", "N", "N (donors)")
+_MODEL_ROWS = ("Outcome", "Treatment", "Treated unit", "Method", "Estimand", "N", "N (donors)")
 _PRIVACY_ROWS = ("Epsilon", "Delta", "Relation", "Private", "Std. error of noise alone", "Warnings")
 
 
@@ -93,14 +108,16 @@ def compare(
         `dp_ate` and `dp_synth`; with `mixed`, also any with `params`, `bse`, `pvalues` and `nobs`,
         as statsmodels has them.
     stars : bool
-        Whether to mark p-values below .1, .05 and .01.
+        Whether to mark p-values below .1, .05 and .01. A result whose warnings say that the
+        comparison may be biased (nothing adjusted for, say) gets none, and a note says so.
     ci : bool
         Whether to show intervals, in brackets.
     alpha : float
         One minus the level of the intervals.
     decimals : int, optional
         Digits after the point of estimates, errors and intervals, up to 10. By default each
-        estimate has as many as show its standard error with two significant digits.
+        estimate has as many as show its standard error with two significant digits, and on which
+        side of zero an interval ends.
     mixed : bool
         Whether results computed without noise (`eps=inf`, statsmodels) may stand beside those with
         noise. Publishing them discloses the data exactly as without dpstats.
@@ -246,8 +263,18 @@ def _own(result: PrivateResults, alpha: float, decimals: int | None) -> _Column:
         privacy.protects,
         release if noisy else "",
         warnings,
+        _doubted(result),
         plain_privacy(privacy),
         references(result._story().sources),
+    )
+
+
+def _doubted(result: PrivateResults) -> bool:
+    """Whether a warning says that the estimate is of something else, or of nothing."""
+    limits = {rule.name: rule for rule in RULES if rule.name in _WITHOUT_STARS}
+    return any(
+        signal.name in limits and limits[signal.name].broken(signal.value)
+        for signal in result._signals()
     )
 
 
@@ -378,16 +405,22 @@ def _estimate_rows(
     rows = []
     for name in _order(columns):
         found = [
-            _Written(effect, places(effect.error) if decimals is None else decimals)
+            _Written(effect, _digits(effect, ci=ci) if decimals is None else decimals)
             if (effect := column.effects.get(name))
             else None
             for column in columns.values()
         ]
-        rows.append(Row(name, tuple(e.estimate(stars=stars) if e else "" for e in found)))
+        starred = [stars and not column.doubted for column in columns.values()]
+        cells = [e.estimate(stars=s) if e else "" for e, s in zip(found, starred, strict=True)]
+        rows.append(Row(name, tuple(cells)))
         rows.append(Row("", tuple(e.error() if e else "" for e in found)))
         if ci:
             rows.append(Row("", tuple(e.interval() if e else "" for e in found)))
     return tuple(rows)
+
+
+def _digits(effect: _Effect, *, ci: bool) -> int | None:
+    return signed_places(effect.error, effect.interval if ci else ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -433,6 +466,13 @@ def _notes(columns: Mapping[str, _Column], stars: bool, ci: bool, alpha: float) 
         notes.append(f"{100.0 * (1.0 - alpha):.6g}% intervals in brackets.")
     if stars:
         notes.append(_LEGEND)
+        doubted = [head for head, column in columns.items() if column.doubted]
+        where = "here" if len(columns) == 1 else f"in {', '.join(doubted)}"
+        if doubted:
+            notes.append(
+                f"No stars {where}: by the warning below the comparison may be biased or says "
+                "nothing, which a p-value does not see."
+            )
     notes += _warnings(columns)
     private = {head: column for head, column in columns.items() if not column.why}
     for text, heads in _grouped(
@@ -478,21 +518,21 @@ def _grouped(texts: Mapping[str, str], count: int) -> list[tuple[str, str]]:
 
 
 def _total(columns: Mapping[str, _Column]) -> str:
-    """Say what the columns cost together, if all are private and of one relation."""
-    if len(columns) < 2 or any(column.why for column in columns.values()):
+    """Say what the private columns cost together, if they are of one relation."""
+    private = [column for column in columns.values() if not column.why]
+    if len(private) < 2 or len({column.relation for column in private}) > 1:
         return ""
-    if len({column.relation for column in columns.values()}) > 1:
-        return ""
-    releases = {column.release: column for column in columns.values()}
+    releases = {column.release: column for column in private}
     epsilon = math.fsum(column.epsilon for column in releases.values())
     delta = math.fsum(column.delta for column in releases.values())
     budget = f"eps = {format_budget(epsilon)}"
     budget += f", delta = {format_budget(delta)}" if delta else ""
+    which = "columns" if len(private) == len(columns) else "private columns"
     if len(releases) == 1:
-        return f"All columns come from one release: together they cost {budget}."
-    shared = "; columns of one release count once" if len(releases) < len(columns) else ""
+        return f"All {which} come from one release: together they cost {budget}."
+    shared = "; columns of one release count once" if len(releases) < len(private) else ""
     return (
-        f"Together the columns cost {budget} where they come from one file (basic "
+        f"Together the {which} cost {budget} where they come from one file (basic "
         f"composition{shared})."
     )
 
@@ -500,6 +540,12 @@ def _total(columns: Mapping[str, _Column]) -> str:
 def _label(columns: Mapping[str, _Column]) -> str:
     """Name the effect, as far as the columns share it."""
     text = "Effect"
+    # a panel's effect is one on its treated unit
+    units = {column.facts.get("Treated unit", "") for column in columns.values()} - {""}
+    if len(units) == 1 and not any("Treatment" in column.facts for column in columns.values()):
+        text += f" on {units.pop()}"
+        outcomes = {column.facts.get("Outcome", "") for column in columns.values()} - {""}
+        return f"{text} ({outcomes.pop()})" if len(outcomes) == 1 else text
     for fact, word in (("Treatment", "of"), ("Outcome", "on")):
         named = {column.facts.get(fact, "") for column in columns.values()} - {""}
         if len(named) == 1:

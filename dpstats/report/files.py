@@ -186,13 +186,16 @@ def _sections(
     figures: list[Figure],
     table: Comparison,
 ) -> list[Section]:
+    from dpstats.results import releases_table
+
     others = [figure for figure in figures if figure.name != "budget"]
     budget = [figure for figure in figures if figure.name == "budget"]
     plain = plain_privacy(result.privacy)
     privacy: list[Block] = [Paragraph(result.privacy.statement())]
     privacy += [Paragraph(plain)] if plain else []
-    releases = [item for item in content.tables if item.title == "Noisy releases"]
-    further = [item for item in content.tables if item not in releases]
+    further = [item for item in content.tables if item.title != "Noisy releases"]
+    # the summary puts what a solver adds into the row of its fit
+    releases = [releases_table(result.privacy, whole=True)] if further != [*content.tables] else []
     estimate: list[Block] = [Paragraph(_answer(result, content)), Table(_coefficients(content))]
     if content.warnings:
         estimate.insert(1, Warnings(content.warnings))

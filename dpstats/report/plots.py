@@ -16,8 +16,7 @@ import numpy as np
 from dpstats.privacy.accounting import WHOLE
 from dpstats.report._escape import plain
 from dpstats.report._layout import wrap
-from dpstats.report._numbers import number, rounded
-from dpstats.report._numbers import places as written_places
+from dpstats.report._numbers import number, rounded, signed_places
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -219,7 +218,7 @@ def _row_decimals(rows: pd.DataFrame, total: Any) -> list[int | None]:
     errors = (total[1] - total[0]) / 4.0
     if "std_error" in rows.columns:
         errors = _column(rows, "std_error")
-    return [written_places(float(error)) for error in errors]
+    return [signed_places(float(x), ends) for x, ends in zip(errors, total.T, strict=True)]
 
 
 def _interval_label(value: float, low: float, high: float, decimals: int | None) -> str:

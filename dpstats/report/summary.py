@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from dpstats.report._numbers import fixed, number, places, rounded
+from dpstats.report._numbers import fixed, number, rounded, signed_places
 
 if TYPE_CHECKING:
     from dpstats.report._statsmodels import PrivateSummary, ReportTable
@@ -80,7 +80,7 @@ class SummaryContent:
         Numbered from W1, above the notes; the top of the summary says how many there are.
     decimals : int or None
         Digits after the point of coefficients, errors and intervals; None: as many as show the
-        standard error with two significant digits.
+        standard error with two significant digits, and on which side of zero the interval ends.
 
     See Also
     --------
@@ -195,7 +195,7 @@ def coefficient_cells(content: SummaryContent) -> tuple[list[str], list[list[str
     heads = [*map(str, frame.columns[:4]), f"[{number(tail)}", f"{number(1 - tail, 6)}]"]
     rows = []
     for coef, error, z, pvalue, *ends in frame.to_numpy(dtype=float):
-        digits = places(error) if content.decimals is None else content.decimals
+        digits = signed_places(error, ends) if content.decimals is None else content.decimals
         first, second, *last = (rounded(x, digits) for x in (coef, error, *ends))
         # the p-value never in scientific notation
         rows.append([first, second, fixed(z, 3), f"{pvalue:.3f}", *last])

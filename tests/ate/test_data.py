@@ -448,6 +448,7 @@ def test_missing_raises_with_names_only(attempt, frame, method):
     for name in ("y", "x1", "w", "g", "x2", "p"):
         assert (f"'{name}'" in str(error)) == (name in used)
     assert not any(char.isdigit() for char in str(error).replace("x1", "").replace("x2", ""))
+    assert " have some: " in str(error)
     # one hole or many: the same message
     more = holes(frame)
     for name in used:
@@ -644,6 +645,41 @@ def test_bounds_of_categories_and_bools(attempt, estimate, frame, bounds):
     estimate(flags, "y ~ b", bounds={**bounds, "b": (0, 1)})
     # keys of columns the formula does not use are ignored
     estimate(frame, "y ~ x1", bounds={**bounds, "g": (0, 1), "zzz": "anything", 3: None})
+
+
+@pytest.mark.parametrize(
+    ("slip", "hint"),
+    [("1x", " (near matches: 'x1')"), ("x_1", " (near matches: 'x1')"), ("salary", ""), (3, "")],
+)
+def test_bounds_of_no_column_where_one_has_none(attempt, estimate, frame, slip, hint):
+    """A slip must not end in a search for bounds."""
+    given = {"y": (-5, 8), slip: (-3, 3), "x2": (-1, 1)}
+    error, charges = attempt(frame, bounds=given)
+    assert isinstance(error, dp.BoundsError)
+    assert str(error) == (
+        "`bounds` must name columns of `data` or terms of the formula; got "
+        f"{slip!r}{hint}, and nothing for 'x1'"
+    )
+    assert not charges
+    with pytest.raises(dp.BoundsError, match="nothing for 'x1'"):
+        estimate(frame, bounds=given, eps=INF)
+
+
+def test_bounds_of_other_columns_do_no_harm(estimate, frame):
+    """Those of a whole questionnaire, say; bounds of x1 are searched."""
+    frame = pd.concat([frame] * 20, ignore_index=True)
+    bounds = {"y": (-5, 8), "x2": (-1, 1), "p": (0, 1), "w": (0, 1)}
+    found = estimate(frame, bounds=bounds).privacy.public["bounds found privately"]
+    assert list(found) == ["x1"]
+
+
+def test_a_plan_knows_only_the_columns_of_its_formula():
+    study = {"n": 20_000, "formula": "y ~ re74", "method": "regression"}
+    bounds = {"y": (0, 1), "re75": (0, 9)}
+    assert "\n  bounds  " in str(dp.plan_ate(eps=1, bounds=bounds, **study))
+    for slip in ("re47", "re774"):
+        with pytest.raises(dp.BoundsError, match="near matches: 're74'"):
+            dp.plan_ate(eps=1, bounds={"y": (0, 1), slip: (0, 9)}, **study)
 
 
 def test_wide_bounds_give_wide_noise(estimate, frame, method, noise):

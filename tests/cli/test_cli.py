@@ -6,6 +6,7 @@ import importlib.util
 import inspect
 import io
 import os
+import re
 import subprocess
 import sys
 import warnings
@@ -16,6 +17,7 @@ import pytest
 
 import dpstats as dp
 from dpstats.cli import files, main
+from dpstats.cli.commands import COMMANDS
 from dpstats.cli.values import read_value
 
 CANARY = "8123.456789"
@@ -350,6 +352,155 @@ def test_what_was_paid_for_is_kept(folder, call, monkeypatch):
     assert err == "dpstats: error: No space left on device: a.json\n"
 
 
+# --- a study and its plan
+
+
+@pytest.fixture
+def study(folder):
+    """One file for the estimate and its plan."""
+    keys = """
+data = "people.csv"
+formula = "y ~ x1 + x2"
+treated = 1
+n = 1500
+outcome_sd = 1.5
+check_bounds = 0.05
+propensity = "~ x1"
+"""
+    (folder / "study.toml").write_text(
+        f"{keys}{STUDY}{LEDGER}\n[method_options]\nadjust = true\nsmooth = false\n",
+        encoding="utf-8",
+    )
+    return folder
+
+
+def test_one_file_for_estimate_and_plan(study, call, people):
+    code, out, err = call("plan", "ate", "--config", "study.toml")
+    twin = dp.plan_ate(1500, 1.0, formula="y ~ x1 + x2", bounds=BOUNDS, outcome_sd=1.5, adjust=True)
+    assert (code, err) == (0, "")
+    # what would change the plan is named, what would not is passed over
+    assert out == f"{twin}\nNot in the plan, of study.toml: check_bounds, propensity, smooth.\n"
+    assert not (study / "study.ledger").exists()
+    words = ("--config", "study.toml", "--save", "a.json")
+    assert call("ate", *words)[0] == 0
+    result = dp.load("a.json")
+    assert "moments" in set(result.privacy.releases["release"])
+    assert result.outside is not None
+    assert result.privacy.public["constants"]["smooth"] is False
+    assert dp.PrivacyLedger("study.ledger").spent == (1.0, 0.0)
+
+
+def test_an_option_of_the_plan_is_one_of_the_method(study, call):
+    """`adjust` at the top is no argument of dp_ate: it must not be passed over."""
+    text = (study / "study.toml").read_text(encoding="utf-8")
+    text = text.partition("[method_options]")[0].replace("n = 1500", "n = 1500\nadjust = true")
+    (study / "study.toml").write_text(text, encoding="utf-8")
+    assert call("ate", "--config", "study.toml", "--save", "a.json")[0] == 0
+    assert "moments" in set(dp.load("a.json").privacy.releases["release"])
+    assert "moments" in call("plan", "ate", "--config", "study.toml")[1]
+
+
+@pytest.mark.parametrize("command", [("ate",), ("plan", "ate")])
+def test_slips_in_a_shared_file(study, refused, command):
+    text = (study / "study.toml").read_text(encoding="utf-8")
+    (study / "study.toml").write_text(text.replace("outcome_sd", "outcom_sd"), encoding="utf-8")
+    assert "near matches: outcome_sd" in refused(*command, "--config", "study.toml")
+
+
+def test_one_file_for_a_panel_and_its_plan(folder, call, refused):
+    keys = """
+data = "panel.csv"
+unit = "unit"
+time = "time"
+outcome = "y"
+treated = 0
+T0 = 20
+n = 300
+periods = 40
+pre_periods = 20
+eps = 2.0
+delta = 1e-6
+bounds = [0, 5]
+method = "did"
+"""
+    (folder / "panel.toml").write_text(keys, encoding="utf-8")
+    panel = dp.simulate.panel("factor", n_donors=300, effect=0.3, rng=1).data
+    panel.to_csv("panel.csv", index=False)
+    code, out, err = call("plan", "synth", "--config", "panel.toml")
+    assert (code, err) == (0, "")
+    assert out == f"{dp.plan_synth(300, 40, 20, 2.0, (0, 5), delta=1e-6, method='did')}\n"
+    assert call("synth", "--config", "panel.toml", "--save", "s.json")[0] == 0
+    assert dp.load("s.json").privacy.epsilon == 2.0
+
+
+# --- looks
+
+
+def test_caption_label_and_decimals(folder, call, refused):
+    looks = ("--caption", "Effect of a_b", "--label", "tab:w", "--decimals", 4)
+    words = ("--config", "study.toml", "--save", "a.json", "--latex", "a.tex", "--report", "a.tex")
+    assert "is the report" in refused("ate", "y ~ x1", *words, *looks)
+    code, out, _ = call("ate", "y ~ x1", *words[:-1], "r.tex", *looks)
+    assert code == 0
+    result = dp.load("a.json")
+    summary = result.summary(decimals=4)
+    assert str(summary) in out
+    source = summary.as_latex("Effect of a_b", "tab:w")
+    assert (folder / "a.tex").read_text(encoding="utf-8") == f"{source}\n"
+    table = (folder / "r-table.tex").read_text(encoding="utf-8")
+    assert r"\caption{Effect of a\_b}" in table
+    assert f"{result.params['ATE']:.4f}" in table
+    assert call("show", "a.json", "--decimals", 4)[1] == f"{summary}\n"
+    assert call("show", "a.json", "--format", "latex", *looks)[1] == f"{source}\n"
+    shown = call("show", "a.json", "--diagnostics")[1]
+    assert shown == f"{result.summary(diagnostics=True)}\n"
+    table = dp.compare([result], decimals=4)
+    found = call("compare", "a.json", *looks, "--format", "latex")[1]
+    assert found == f"{table.as_latex('Effect of a_b', 'tab:w')}\n"
+    assert call("compare", "a.json", *looks)[1].startswith("Effect of a_b\n====")
+
+
+@pytest.mark.parametrize(
+    ("looks", "near"),
+    [(("--label", "a b"), "`label`"), (("--decimals", "many"), "`decimals`")],
+)
+def test_looks_are_checked_before_the_charge(folder, refused, looks, near):
+    (folder / "study.toml").write_text('data = "people.csv"\n' + STUDY + LEDGER, encoding="utf-8")
+    assert near in refused("ate", "y ~ x1", "--config", "study.toml", *looks)
+    assert not (folder / "study.ledger").exists()
+
+
+def test_ledger_in_readable_form(folder, call, refused):
+    words = ("--config", "study.toml", "--ledger", "all.ledger", "--ledger-eps", 3)
+    call("ate", "y ~ x1", *words)
+    code, out, err = call("ledger", "all.ledger")
+    assert (code, err) == (0, "")
+    head, rule, row = out.splitlines()[2:5]
+    assert re.split(r"\s{2,}", head)[3:6] == ["eps", "eps spent", "eps left"]
+    assert re.split(r"\s{2,}", row)[:6] == ["(the file)", "one row", "1", "3", "1", "2"]
+    assert set(rule) == {"-"}
+    assert "dp_ate('y ~ x1', treat='w', method='blocking')" in out
+    assert "data set" not in out.splitlines()[6]
+    call("ate", "y ~ x1", *words[:4], "--ledger-dataset", "second", "--ledger-eps", 1)
+    text = call("ledger", "all.ledger")[1]
+    assert re.search(r"^second +one row +1 +1 +1 +0 ", text, re.MULTILINE)
+    assert text.splitlines()[-1].endswith("second")
+    assert "none at gone.ledger" in refused("ledger", "gone.ledger")
+    assert not (folder / "gone.ledger").exists()
+
+
+def test_errors_speak_of_options(folder, refused):
+    start = ("ate", "--config", "study.toml")
+    assert refused(*start, "y ~ x1 + group").endswith(
+        "a text column needs its public levels: 'group' = [...] below the line [levels] of the "
+        "TOML file, or --levels 'group' LEVEL LEVEL ..."
+    )
+    people = pd.read_csv("people.csv")
+    people.assign(x1=people["x1"].where(people.index != 3)).to_csv("people.csv", index=False)
+    assert "'x1' has some: pass --missing drop to" in refused(*start, "y ~ x1")
+    assert "--treated with the level" in refused(*start, "y ~ x2", "--treat", "taken")
+
+
 # --- names
 
 
@@ -402,6 +553,11 @@ def test_toml_mistakes(folder, refused, text, near):
         (["plan", "ate", "--n", "100"], "--eps"),
         (["plan", "ate", "--n", "9", "--eps", "1", "--option", "kk=1"], "kk"),
         (["compare"], "--save"),
+        (["show"], "--save"),
+        (["show", "gone.json"], "gone.json"),
+        (["show", "people.csv"], "save"),
+        (["ledger"], "file of a ledger"),
+        (["ledger", "people.csv"], "ledger"),
         (["compare", "gone.json"], "gone.json"),
         (["compare", "people.csv"], "save"),
         (["compare", "a", "b", "--labels", "one"], "2 different"),
@@ -624,7 +780,7 @@ def test_every_argument_has_an_option(capsys, words, function, apart):
 def test_help(call):
     code, out, err = call("--help")
     assert (code, err) == (0, "")
-    assert all(f"\n  {name} " in out for name in ("ate", "synth", "plan", "compare", "demo"))
+    assert all(f"\n  {name} " in out for name in COMMANDS)
     assert call("--version")[1] == f"dpstats {dp.__version__}\n"
 
 

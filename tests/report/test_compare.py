@@ -17,7 +17,9 @@ import statsmodels.api as sm
 import statsmodels.formula.api as smf
 
 import dpstats as dp
+from dpstats.alarms import RULES, Signal
 from dpstats.report._escape import display_width, markdown_text
+from dpstats.report.compare import _WITHOUT_STARS
 
 FORMULA = "y ~ x1 + x2 + x3 + x4"
 NASTY = [
@@ -153,7 +155,8 @@ def test_values_are_those_of_the_results(fits):
     assert rows[1] == ["", f"({fits.one.bse['ATE']:.2f})", ""]
     assert rows[2] == ["", f"[{low:.2f}, {high:.2f}]", ""]
     assert named["Outcome"] == ["y", "y"]
-    assert named["Treatment"] == ["w", "0"]
+    assert named["Treatment"] == ["w", ""]
+    assert named["Treated unit"] == ["", "0"]
     assert named["Method"] == ["Propensity score blocking", "did"]
     assert named["Estimand"] == ["ATE", "ATT"]
     assert (named["N"], named["N (donors)"]) == (["3000", ""], ["", "2000"])
@@ -236,6 +239,41 @@ def test_stars_follow_the_pvalues():
     assert "[" not in dp.compare([fake], ci=True).as_text()
 
 
+def test_no_stars_where_a_warning_forbids_them(trial):
+    """A difference in means with covariates unadjusted is significant, and of no effect."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        crude, fit = (
+            dp.dp_ate("y ~ x1 + x2 + x3 + x4", "w", trial.data, eps, bounds=trial.bounds,
+                      blocks=blocks, method=method, rng=1)
+            for eps, blocks, method in ((2.0, 1, "blocking"), (8.0, None, "regression"))
+        )  # fmt: skip
+    assert crude.warnings[0].startswith("NOT ADJUSTED")
+    assert crude.pvalues["ATE"] < 0.01
+    assert not [text for text in fit.warnings if "NOT ADJUSTED" in text]
+    table = dp.compare({"crude": crude, "fit": fit}, stars=True)
+    _, named, _ = rows_of(table)
+    assert "*" not in named["ATE"][0]
+    assert named["ATE"][1].endswith("***")
+    assert "No stars in crude: by the warning below" in " ".join(str(table).split())
+    assert "No stars here" in str(dp.compare([crude], stars=True))
+    assert "No stars" not in str(dp.compare([fit], stars=True)) + str(dp.compare([crude]))
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule.name in _WITHOUT_STARS])
+def test_rules_that_forbid_stars(fits, monkeypatch, rule):
+    step = -1.0 if rule.side == "below" else 1.0
+    for value, stars in ((rule.limit, True), (rule.limit + step / 2.0, False), (math.nan, True)):
+        signals = [Signal(rule.name, value, "x")]
+        monkeypatch.setattr(type(fits.one), "_signals", lambda _, found=signals: found)
+        _, named, _ = rows_of(dp.compare([fits.one], stars=True))
+        assert named["ATE"][0].endswith("*") == stars
+
+
+def test_every_rule_without_stars_is_there():
+    assert {rule.name for rule in RULES} >= _WITHOUT_STARS
+
+
 def test_statsmodels_stands_beside_only_when_asked(fits):
     for other in (fits.ols, fits.exact):
         with pytest.raises(dp.DPStatsError, match=r"`mixed` must be True.*'\(2\)'"):
@@ -259,6 +297,11 @@ def test_statsmodels_stands_beside_only_when_asked(fits):
     for source in formats(table):
         assert "Together" not in source
         assert source.count("NOT PRIVATE") >= 6  # head, row and note of two columns
+    beside = dp.compare([fits.one, fits.two, fits.two.estimand("att"), fits.ols], mixed=True)
+    assert (
+        "Together the private columns cost eps = 3, delta = 1e-06 where they come from one file "
+        "(basic composition; columns of one release count once)."
+    ) in " ".join(str(beside).split())
 
 
 def test_all_coefficients_of_statsmodels_by_default(fits):
@@ -369,6 +412,32 @@ def test_markdown_is_read_back_by_a_parser(name):
 def test_markdown_of_intervals():
     assert markdown_text("[0.5, -1e-05]") == "[0.5, -1e-05]"
     assert markdown_text("in [0.5, 1], [1, 2](x)") == r"in [0.5, 1], \[1, 2\](x)"
+
+
+@pytest.mark.parametrize("count", [4, 5])
+def test_up_to_five_columns_are_one_table(fits, tmp_path, count):
+    """Three or four private columns and least squares, on the text width of an article."""
+    named = {f"({j})": fits.one for j in range(1, count)} | {"OLS": fits.ols}
+    table = dp.compare(named, mixed=True, rename={"w": "ATE"}, keep=["ATE"], stars=True)
+    source = table.as_latex()
+    assert source.count(r"\begin{tabular}") == 1
+    assert rf"\begin{{tabular}}{{@{{}}l{'c' * count}@{{}}}}" in source
+    treatment = next(line for line in source.splitlines() if line.startswith("Treatment"))
+    cells = [cell.strip() for cell in treatment.removesuffix(r"\\").split("&")]
+    assert cells == ["Treatment", *["w"] * (count - 1), ""]
+    text = str(table)
+    assert sum(set(line) == {"="} for line in text.splitlines()) == 2
+    assert max(map(len, text.splitlines())) <= 100
+    if shutil.which("pdflatex") is None:
+        return
+    document = rf"\documentclass{{article}}\begin{{document}}{source}\end{{document}}"
+    (tmp_path / "all.tex").write_text(document, encoding="utf-8")
+    done = subprocess.run(
+        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"],
+        cwd=tmp_path, capture_output=True, text=True, errors="replace", check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "Overfull" not in done.stdout
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dpstats as dp
-from dpstats.report._numbers import places, rounded
+from dpstats.report._numbers import places, rounded, signed_places
 
 # sizes of money, shares and rates
 SCALES = [1e-6, 1e-3, 1.0, 100.0, 1e5, 1e8]
@@ -116,6 +116,40 @@ def test_plots_write_the_same(fit):
     label = f"{coef}  [{low}, {high}]".replace("-", "\N{MINUS SIGN}")
     for _, ax in (result.plot("effect"), dp.compare([result]).plot()):
         assert label in [text.get_text() for text in ax.texts]
+
+
+@given(st.floats(1e-6, 1e6), st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=2))
+def test_the_side_of_zero_is_seen(error, ends):
+    """Fewest digits, not below those of the error, with which no end reads as zero."""
+    found = signed_places(error, ends)
+    least = places(error)
+    seen = [end for end in ends if end != 0 and abs(end) >= 1e-15]
+    assert found >= least
+    for end in seen:
+        assert (float(f"{end:.{found}f}") > 0) == (end > 0)
+        assert (float(f"{end:.{found}f}") < 0) == (end < 0)
+    if found > least and len(seen) == len([end for end in ends if end != 0]):
+        assert any(float(f"{end:.{found - 1}f}") == 0 for end in seen)
+
+
+def test_an_end_near_zero_keeps_its_sign_everywhere(fit, tmp_path, monkeypatch):
+    """The sentence, the tables and the plots agree on what the interval covers."""
+    pytest.importorskip("matplotlib")
+    result = fit(100.0)
+    ends = pd.DataFrame([[-400.0, -0.0123]], index=result.params.index)
+    monkeypatch.setattr(type(result), "conf_int", lambda *_, **__: ends.copy())
+    _, error, low, high = written(result)
+    assert (low, high) == ("-400.00", "-0.01")
+    assert error == f"{result.bse['ATE']:.2f}"
+    text = result.report(tmp_path / "r.md").read_text(encoding="utf-8")
+    assert "runs from -400.00 to -0.01; it does not cover zero" in text
+    label = "[-400.00, -0.01]".replace("-", "\N{MINUS SIGN}")
+    for _, ax in (result.plot("effect"), dp.compare([result]).plot()):
+        assert [text for text in ax.texts if text.get_text().endswith(label)]
+    # no interval, no need
+    assert dp.compare([result]).grid.sections[0][1].cells[0] == f"({result.bse['ATE']:.1f})"
+    # digits that were asked for stay
+    assert written(result, decimals=1)[3] == "0.0"
 
 
 @pytest.mark.parametrize("decimals", [0, 1, 4, 10])

@@ -173,3 +173,19 @@ def test_without_sampling_error_and_into_given_axes():
 def test_refused_pictures(frame, options, named):
     with pytest.raises(dp.DPStatsError, match=f"`{named}`"):
         dp.plot_plan(frame, **options)
+
+
+def test_no_line_runs_off_the_axes():
+    """Noise of a method that finds nothing is far below its total error."""
+    table = curve(0.004)
+    table["noise_sd"] = table["noise_sd"] / 100
+    _, ax = dp.plot_plan(table)
+    drawn = np.concatenate([line.get_ydata() for line in ax.get_lines()])
+    low, high = ax.get_ylim()
+    assert np.nanmin(drawn) < table["total_se"].min() / 50
+    assert low <= np.nanmin(drawn)
+    assert np.nanmax(drawn) <= high
+    # but noise that is next to nothing does not flatten the rest
+    table["noise_sd"] = table["noise_sd"] / 1e9
+    _, ax = dp.plot_plan(table)
+    assert ax.get_ylim()[0] > table["total_se"].min() / 2000

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import dpstats as dp
 from dpstats.report._escape import display_width, html_text, latex_text, plain
 from dpstats.report._layout import wrap
 from dpstats.report.summary import SummaryContent, TableContent, build_summary, fixed, number
@@ -439,3 +440,20 @@ def test_examples_run(module):
     if module == "plots":
         pytest.importorskip("matplotlib")
     assert doctest.testmod(importlib.import_module(f"dpstats.report.{module}")).failed == 0
+
+
+def test_a_solver_stands_in_the_row_of_its_fit():
+    """The shares of the table add up to the budget, as those of all releases do."""
+    trial = dp.simulate.ate("well_specified", 5000, rng=1)
+    result = dp.dp_ate("y ~ x1 + x2 + x3 + x4", "w", trial.data, 1.0, bounds=trial.bounds)
+    listed = result.privacy.releases.set_index("release")["epsilon"]
+    assert "propensity (solver)" in listed.index
+    (table,) = (x for x in result._summary_content(0.05).tables if x.title == "Noisy releases")
+    rows = {row[0]: row for row in table.rows}
+    assert list(rows) == [name for name in listed.index if name != "propensity (solver)"]
+    assert rows["propensity"][1] == "objective, K-norm, and solver"
+    both = listed["propensity"] + listed["propensity (solver)"]
+    assert float(rows["propensity"][4]) == pytest.approx(both, abs=5e-5)
+    for name in set(rows) - {"propensity"}:
+        assert float(rows[name][4]) == pytest.approx(listed[name], rel=5e-4)
+    assert sum(float(row[4]) for row in table.rows) == pytest.approx(1.0, abs=1e-3)

@@ -311,7 +311,7 @@ def test_texts_and_storage(trial, tmp_path) -> None:
             "share of clipped propensities",
         ):
             assert words in text, words
-        found.save(tmp_path / "r.json")
+        found.save(tmp_path / "r.json", overwrite=True)
         again = dp.load(tmp_path / "r.json")
         one, two = (r.summary(diagnostics=True).as_text() for r in (found, again))
         assert one == two
