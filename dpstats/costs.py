@@ -40,7 +40,7 @@ def sensitivity_table(res: PrivateResults) -> pd.DataFrame:
         `delta`, `epsilon_half` (the epsilon at which `scale` would be half as large, with the same
         delta; nan where the mechanism is not one of this package), `extra` (what that is more) and
         `total` (the epsilon of the call if only this release were changed). Empty where nothing
-        was released with noise.
+        was released with noise. It prints whole.
 
     Raises
     ------
@@ -70,6 +70,8 @@ def sensitivity_table(res: PrivateResults) -> pd.DataFrame:
         raise DPStatsError(
             f"`res` must be a result of dp_ate or dp_synth; got {type(res).__name__}"
         )
+    from dpstats.report.readable import ReadableFrame
+
     privacy = res.privacy
     frame = privacy.releases.drop(columns="norm")
     halves = [_half(record) for record in privacy.records]
@@ -77,7 +79,7 @@ def sensitivity_table(res: PrivateResults) -> pd.DataFrame:
     frame = frame.astype({"epsilon_half": float})
     frame["extra"] = frame["epsilon_half"] - frame["epsilon"]
     frame["total"] = privacy.epsilon + frame["extra"]
-    return frame
+    return ReadableFrame(frame)
 
 
 def _half(record: Release) -> float:

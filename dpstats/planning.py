@@ -11,7 +11,7 @@ import numpy as np
 from dpstats.ate.plan import plan_ate
 from dpstats.calls import choice
 from dpstats.errors import DPStatsError
-from dpstats.hints import near_names
+from dpstats.hints import PLAN_ATE_NAMES, PLAN_SYNTH_NAMES, argument_hint
 from dpstats.passed import passed
 from dpstats.privacy.accounting import check_budget
 from dpstats.synth.plan import plan_synth
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["plan_curve"]
 
 _PLANNERS = {"ate": plan_ate, "synth": plan_synth}
+_FOREIGN = {"ate": PLAN_ATE_NAMES, "synth": PLAN_SYNTH_NAMES}
 _SHOWN = ["noise_sd", "sampling_sd", "total_se", "detectable"]
 _LABELS = {
     "eps": "eps",
@@ -122,11 +123,11 @@ def _check_names(kind: str, planner: Any, arguments: dict[str, Any]) -> None:
     taken = inspect.signature(planner).parameters
     unknown = [name for name in arguments if name not in taken]
     if unknown:
-        near = ", ".join(dict.fromkeys(n for name in unknown for n in near_names(name, taken)))
-        names = ", ".join(map(repr, unknown))
-        raise DPStatsError(
-            f"`plan_{kind}` has no argument {names}{near and f' (near matches: {near})'}"
-        )
+        told = []
+        for name in unknown:
+            hint = argument_hint(name, taken, _FOREIGN[kind])
+            told.append(f"{name!r}{hint and f' ({hint})'}")
+        raise DPStatsError(f"`plan_{kind}` has no argument {', '.join(told)}")
     missing = [
         f"`{name}`"
         for name, parameter in taken.items()

@@ -310,7 +310,7 @@ class PrivacyLedger:
         if relation != self.protects:
             raise DPStatsError(
                 f"`ledger` must protect what the call protects: it protects one {self.protects}, "
-                f"the call one {relation}"
+                f"the call one {relation}: use another, PrivacyLedger(..., protects={relation!r})"
             )
         cost = in_units(epsilon), in_units(delta)
         # lone surrogates cannot be stored
@@ -346,12 +346,14 @@ class PrivacyLedger:
         """
         import pandas as pd
 
+        from dpstats.report.history import History
+
         rows = [
             (*charge, as_dicts(read_records(text))) for *charge, text in self._charges(everything)
         ]
         frame = pd.DataFrame(rows, columns=_COLUMNS).astype({"epsilon": float, "delta": float})
         frame["time"] = pd.to_datetime(frame["time"], utc=True, format="ISO8601")
-        return frame
+        return History(frame)
 
     def export(self, path: str | os.PathLike[str], *, everything: bool = False) -> None:
         """Write the history to a file.

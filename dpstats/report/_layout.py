@@ -64,7 +64,7 @@ def _cut(text: str, width: int) -> int:
     if text[end] == " ":
         return end
     space = text.rfind(" ", 0, end)
-    if space > end // 3:
+    if space >= max(end // 3, 1):
         return space + 1
     for place in range(end, end // 2, -1):
         if text[place - 1] in _BREAK_AFTER:

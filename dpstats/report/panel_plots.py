@@ -31,6 +31,7 @@ __all__ = ["gap", "path", "placebo"]
 _HEIGHT = 3.8
 _TOTAL = "#CFE5F4"
 _PRIVACY = "#7DBBE3"
+_PRETENDED = "#F6D5C2"
 _DASHES = (0, (5, 2))
 
 
@@ -154,6 +155,7 @@ def placebo(
     *,
     pretended: str,
     ylabel: str,
+    found: str = "",
     xlabel: str = "",
     title: str = "",
     last: str = "",
@@ -164,9 +166,12 @@ def placebo(
     Parameters
     ----------
     table : DataFrame
-        As for `path`, with a column `placebo`: effects up to the true intervention, nan after it.
+        As for `path`, with a column `placebo`: effects up to the true intervention, nan after it;
+        and, if there are any, `placebo_low` and `placebo_high`, their interval.
     pretended : str
         Label of the last period before the pretended intervention.
+    found : str
+        Mean effect of the pretended intervention with its interval, in words.
     ylabel, xlabel, title, last : str
         As for `path`.
     ax : matplotlib.axes.Axes, optional
@@ -187,6 +192,11 @@ def placebo(
         observed = _column(table, "observed")
         effect = observed - _column(table, "counterfactual")
         pretend = _column(table, "placebo")
+        ends = [
+            _column(table, f"placebo_{end}") for end in ("low", "high") if "placebo_low" in table
+        ]
+        if ends:
+            ax_.fill_between(times, ends[0], ends[1], color=_PRETENDED, linewidth=0.0, zorder=2)
         bands = _bands(ax_, table, times, -1.0, observed)
         ax_.axhline(0, color=_GREY, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
         (line,) = ax_.plot(times, effect, color=_BLUE, linewidth=1.8, label="effect", zorder=5)
@@ -198,15 +208,20 @@ def placebo(
             linestyle=_DASHES,
             marker="o",
             markersize=3,
-            label=_literal(f"pretended after {pretended}", 40),
+            label=_literal(f"pretended after {pretended}{found and f': {found}'}", 60),
             zorder=4,
         )
         place = _place(table, pretended)
         if place is not None:
             ax_.axvline(times[place], color=_VERMILION, linewidth=0.9, linestyle=":", zorder=1)
         _finish(ax_, table, times, last, (xlabel, ylabel, title))
-        _limit(ax_, table, [effect, pretend, np.zeros(1)], observed)
-        _legend_below(fig, ax_, own, [line, other, *bands])
+        _limit(ax_, table, [effect, pretend, *ends, np.zeros(1)], observed)
+        handles = [line, other, *bands]
+        if own:
+            # a long label: two columns
+            fig.legend(handles=handles, loc="outside lower center", ncols=2)
+        else:
+            ax_.legend(handles=handles, loc="best")
     return fig, ax_
 
 

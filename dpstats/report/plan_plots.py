@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["plot_plan"]
 
 _HEIGHT = 4.2
-# the axis ends at this part of the smallest total
-_ROOM = 6.0
+# the axis holds every line, down to this part of the smallest total
+_ROOM = 1000.0
 _NEEDED = ("eps", "method", "noise_sd", "sampling_sd", "total_se", "detectable")
 # told apart by colour, by marker and, in print, by both; Okabe and Ito
 _MARKS = (
@@ -182,7 +182,7 @@ def _axes(ax: Axes, curve: pd.DataFrame, ylabel: str) -> None:
     totals = _column(curve, "total_se")
     totals = totals[np.isfinite(totals) & (totals > 0.0)]
     if totals.size and ax.get_ylim()[0] < totals.min() / _ROOM:
-        # noise far below the total must not flatten the rest
+        # noise that is next to nothing must not flatten the rest
         ax.set_ylim(bottom=float(totals.min()) / _ROOM)
     ratio = _column(curve, "detectable") / _column(curve, "total_se")
     ratio = ratio[np.isfinite(ratio)]

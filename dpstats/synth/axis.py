@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 __all__ = ["TimeAxis", "read_axis"]
 
+# gaps that are named
+_MOST_GAPS = 3
+
 Kind = Literal["number", "datetime", "timedelta", "period", "date", "category"]
 
 
@@ -79,6 +82,47 @@ class TimeAxis:
             if known == wanted:
                 return place
         return None
+
+    def gaps(self) -> str:
+        """Say in words where labels are not evenly spaced; empty where they are, or have no length.
+
+        Months, quarters, years and working days count as even. Labels of time are public.
+        """
+        steps = self._steps()
+        if steps is None or len(set(steps.tolist())) <= 1:
+            return ""
+        words = self.words()
+        usual = float(np.median(steps))
+        at = [place for place, step in enumerate(steps.tolist()) if step != usual]
+        named = [f"{words[place]} to {words[place + 1]}" for place in at[:_MOST_GAPS]]
+        more = len(at) - len(named)
+        return ", ".join(named) + (f" and {more} more" if more else "")
+
+    def _steps(self) -> np.ndarray[Any, Any] | None:
+        """Return the distances between neighbours, None where there are none."""
+        import pandas as pd
+
+        index: Any = self.index()
+        if self.kind == "category" or self.size < 3:
+            return None
+        if self.kind == "number":
+            steps = np.diff(np.asarray(index, dtype=np.float64))
+            # decimals (1990.25) are not exact
+            return np.asarray(np.round(steps / np.median(steps), 6))
+        if self.kind == "period":
+            return np.asarray(np.diff(np.array([period.ordinal for period in index])))
+        if self.kind == "timedelta":
+            return np.asarray(np.diff(index.asi8))
+        dates = pd.DatetimeIndex(index)
+        ends = bool((dates.days_in_month == dates.day).all())
+        if dates.tz is not None:
+            dates = dates.tz_localize(None)
+        if (ends or len(set(dates.day)) == 1) and bool((dates == dates.normalize()).all()):
+            return np.asarray(np.diff(12 * dates.year + dates.month))
+        if bool((dates == dates.normalize()).all()) and bool((dates.day_of_week < 5).all()):
+            days = dates.to_numpy().astype("datetime64[D]")
+            return np.asarray(np.busday_count(days[:-1], days[1:]))
+        return np.asarray(np.diff(dates.asi8))
 
     def _comparable(self, label: Any) -> Any:
         import pandas as pd

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 __all__ = ["Cells", "before_after", "read_panel"]
 
 _ROLES = ("treat", "treated")
+# an axis with more labels is likely a column of data
+_MOST_PERIODS = 1000
+# how alike a label must be to be named
+_NEAR = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +113,8 @@ def read_panel(
     Raises
     ------
     PanelError
-        If the panel is no panel, or a label is not in it. No message holds a value of the data or
-        the label of a donor.
+        If the panel is no panel, or a label is not in it. No message holds a value of the data, or
+        the label of a unit but for one that is like the label asked for.
     """
     import pandas as pd
 
@@ -140,14 +145,13 @@ def before_after(axis: TimeAxis, T0: Any, *, name: str = "T0") -> int:
     PanelError
         If it is not on the axis, or leaves fewer than two periods before or none after.
     """
-    # no label is shown: a user might pass a confidential column as the axis
     shown = f"column {axis.name!r}"
     place = axis.position(T0)
     if place is None:
         kind = f"labels of kind {axis.kind!r}, compared as they are"
         raise PanelError(
             f"`{name}` must be a label of the time axis ({shown}; {kind}); got {passed(T0)} "
-            f"({type(T0).__name__})"
+            f"({type(T0).__name__}){_time_hint(axis, T0)}"
         )
     if place == 0:
         raise PanelError(
@@ -160,6 +164,17 @@ def before_after(axis: TimeAxis, T0: Any, *, name: str = "T0") -> int:
             "the last"
         )
     return place + 1
+
+
+def _time_hint(axis: TimeAxis, T0: Any) -> str:
+    """Say which label may be meant, or from when to when the axis runs: its labels are public."""
+    words = axis.words()
+    if isinstance(T0, str) and axis.kind == "number" and T0.strip() in words:
+        return f": use {T0.strip()}, a number"
+    # a column of data in the place of the axis has more labels than any axis, and shows none
+    if axis.size > _MOST_PERIODS:
+        return ""
+    return f". The axis runs from {words[0]} to {words[-1]}"
 
 
 def _read_long(
@@ -325,12 +340,25 @@ def _named(treated: Any, grid: _Grid) -> list[int]:
             raise PanelError(
                 f"`treated` must be a label of column {grid.unit!r}, or a list of them; got "
                 f"{shown} ({type(label).__name__}). Labels are compared as they are, and those "
-                f"of {grid.unit!r} are {kind}"
+                f"of {grid.unit!r} are {kind}{_unit_hint(label, grid.units)}"
             )
         if place in places:
             raise PanelError(f"`treated` must name each unit once; got {shown} twice")
         places.append(place)
     return places
+
+
+def _unit_hint(label: Any, units: pd.Index[Any]) -> str:
+    """Return the one label that was probably meant: labels are public, others are not shown."""
+    if not isinstance(label, str):
+        return ""
+    if _is_number_label(units[0]):
+        return f": use {label.strip()}, a number" if label.strip() in map(str, units) else ""
+    if not all(isinstance(unit, str) for unit in units):
+        return ""
+    near = difflib.get_close_matches(label.lower(), [unit.lower() for unit in units], 1, _NEAR)
+    found = [unit for unit in units if near and unit.lower() == near[0]]
+    return f" (near match: {found[0]!r})" if found else ""
 
 
 def _place(label: Any, units: Any) -> int | None:

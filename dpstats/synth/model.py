@@ -148,7 +148,8 @@ def dp_synth(
         For a seed, a large `eps` or `delta`.
     UtilityWarning
         Where the noise swamps the answer, or the estimate is not better than carrying the last
-        value of the treated series forward; from public and released numbers.
+        value of the treated series forward; from public and released numbers. Where the time axis
+        has a gap.
 
     Notes
     -----
@@ -194,6 +195,12 @@ def dp_synth(
     if call.private:
         counts = (call.epsilon, call.delta, cells.n)
         warn_budget(*counts, seeded=call.seeded, whose="series", stacklevel=4)
+    if gaps := cells.axis.gaps():
+        warn_utility(
+            f"`time` is not evenly spaced ({gaps} in column {cells.axis.name!r}): each period "
+            "counts as one step after the one before",
+            stacklevel=4,
+        )
     receipt = charge(
         ledger,
         epsilon=call.epsilon,

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dpstats.calls import check_count, check_number, choice
 from dpstats.errors import DPStatsError
+from dpstats.hints import PLAN_SYNTH_NAMES, closed
 from dpstats.privacy.accounting import check_budget
 from dpstats.privacy.bounds import check_interval
 from dpstats.synth.kernels.design import Design, design_of
-from dpstats.synth.population import Case, expected_did, expected_of_runs
+from dpstats.synth.population import Case, expected_did, expected_of_runs, last_value_error
 
 if TYPE_CHECKING:
     from dpstats.report.plan_table import PlanTable
@@ -39,12 +40,13 @@ _EPS_RANGE = (1e-3, 1e4)
 _MOST_DONORS = 10_000_000
 
 
+@closed(PLAN_SYNTH_NAMES)
 def plan_synth(
     n: int,
     periods: int,
     pre_periods: int,
     eps: float,
-    bounds: tuple[float, float],
+    bounds: tuple[float, float] | Mapping[str, tuple[float, float]],
     *,
     delta: float = 0.0,
     deviation: float | None = None,
@@ -65,8 +67,8 @@ def plan_synth(
         Periods in all, and up to T0.
     eps, delta : float
         Privacy budget.
-    bounds : (lo, hi)
-        Plausible range of the outcome.
+    bounds : (lo, hi) or dict of str to (lo, hi)
+        Plausible range of the outcome, or of one column, as `dp_synth` takes it.
     deviation : float, optional
         How far a unit's outcome typically moves from its own pre-period mean (root mean square).
         By default an eighth of the width of `bounds`.
@@ -85,7 +87,8 @@ def plan_synth(
     PlanTable
         A DataFrame that prints as a table to read. One row a method: `noise_sd` (of the mean
         effect, from privacy noise alone); `total_se` (root mean square error of the mean effect);
-        `last_value` (that of carrying the target's last value forward instead); `detectable` (the
+        `last_value` (that of carrying the target's last value forward instead, over the same 64
+        panels for every method); `detectable` (the
         smallest effect found with a probability of 80 %: 2.8 total errors); `smallest_share` (of
         the squared movement of the donors, that a common movement must have to be found by
         "moments"); `eps_needed` and `donors_needed` (nan where no number would do; more donors do
@@ -136,6 +139,8 @@ def plan_synth(
 
     from dpstats.report.plan_table import plan_table
 
+    if isinstance(bounds, Mapping) and len(bounds) == 1:
+        (bounds,) = bounds.values()
     case = _check(
         n, periods, pre_periods, eps, bounds, delta, deviation, target_se, common, factors
     )
@@ -152,7 +157,7 @@ def plan_synth(
                 "method": name,
                 "noise_sd": expected.noise,
                 "total_se": expected.total,
-                "last_value": expected.last,
+                "last_value": last_value_error(case),
                 "detectable": _POWER * expected.total,
                 "smallest_share": _smallest_share(case) if name == "moments" else math.nan,
                 "eps_needed": _eps_needed(case, name, target_se),
@@ -160,13 +165,14 @@ def plan_synth(
                 "advice": advice,
             }
         )
-    low, high = (float(edge) for edge in bounds)
+    low, high = check_interval("the outcome", bounds)
     return plan_table(
         pd.DataFrame(rows).set_index("method"),
         _title(case, low, high),
         _labels(target_se),
         (
-            f"Assumed: units move by {case.deviation:.4g} from their pre-period means (deviation), "
+            f"Assumed: units move by {case.deviation:.4g} from their pre-period means (deviation"
+            f"{'' if deviation is not None else ', guessed from bounds: pass your own'}), "
             f"{100.0 * case.common:.3g}% of it in common, in {case.factors} common movements.",
             "No data were touched.",
         ),
@@ -266,7 +272,9 @@ def _expected(case: Case, name: str, draws: int) -> Expected:
 
 
 def _works(case: Case, name: str, expected: Expected) -> bool:
-    return enough_donors(case.public) if name == "moments" else expected.total < expected.last
+    return (
+        enough_donors(case.public) if name == "moments" else expected.total < last_value_error(case)
+    )
 
 
 def _does(case: Case, name: str, target_se: float | None) -> bool:
@@ -278,7 +286,7 @@ def _does(case: Case, name: str, target_se: float | None) -> bool:
     if name == "moments" and target_se is None:
         return True
     expected = _expected(case, name, _FEWER_DRAWS[name])
-    return expected.total <= (expected.last if target_se is None else target_se)
+    return expected.total <= (last_value_error(case) if target_se is None else target_se)
 
 
 def _eps_needed(case: Case, name: str, target_se: float | None) -> float:

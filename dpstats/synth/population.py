@@ -23,7 +23,14 @@ if TYPE_CHECKING:
     from dpstats.privacy.noise import FloatArray, NoiseSource
     from dpstats.synth.kernels.base import Released
 
-__all__ = ["Case", "Expected", "expected_did", "expected_of_runs", "middle_half"]
+__all__ = [
+    "Case",
+    "Expected",
+    "expected_did",
+    "expected_of_runs",
+    "last_value_error",
+    "middle_half",
+]
 
 SEED = 20261130
 # units that count as treated, one after the other
@@ -36,6 +43,8 @@ _KEPT = 100_000
 _CALLS = 4
 _LOADING = 1.5
 _CHOICES = 4000
+# panels, and their donors, from which the error of the last value is taken
+_LAST_PANELS, _LAST_ROWS = 64, 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +79,10 @@ class Expected:
         goes.
     total : float
         Root mean square error of the estimate, all told.
-    last : float
-        Root mean square error of carrying the last value forward.
     """
 
     noise: float
     total: float
-    last: float
 
 
 class _Sums:
@@ -164,7 +170,7 @@ def expected_of_runs(case: Case, name: str, panels: int, draws: int) -> Expected
         targets = [panel.targets] if many else [row[None] for row in panel.targets[:_CALLS]]
         for k, target in enumerate(targets):
             one = replace(panel, targets=target)
-            actual, last = _after(one)
+            actual, _ = _after(one)
             found = np.array(
                 [
                     _mean_after(
@@ -175,8 +181,22 @@ def expected_of_runs(case: Case, name: str, panels: int, draws: int) -> Expected
             )
             # one draw shows the total only
             noise = found.var(axis=0, ddof=1) if draws > 1 else 0.0
-            sums.add(noise=noise, total=(found - actual) ** 2, last=(last - actual) ** 2)
+            sums.add(noise=noise, total=(found - actual) ** 2)
     return sums.expected(1.0 if many else case.half_width, typical=many)
+
+
+def last_value_error(case: Case) -> float:
+    """Return the root mean square error of carrying the last value forward, whatever the method.
+
+    Over the targets of 64 panels; it depends on neither the budget nor the number of donors.
+    """
+    return _last_value_error(replace(case, n=_LAST_ROWS, epsilon=1.0, delta=0.0))
+
+
+@lru_cache(maxsize=64)
+def _last_value_error(case: Case) -> float:
+    steps = [np.subtract(*_after(simulated(case, i, case.n))) for i in range(_LAST_PANELS)]
+    return float(np.sqrt(np.mean(np.square(steps))))
 
 
 def _after(panel: Panel) -> tuple[FloatArray, FloatArray]:
@@ -212,11 +232,10 @@ def expected_did(case: Case, panels: int) -> Expected:
         norms = _row_norms(panel.donors, before)
         rng = np.random.default_rng([SEED, i, 0])
         changes = [_changes(rows, before) for rows in (panel.donors, panel.targets)]
-        steps = np.subtract(*_after(panel))
         # as in `Mechanisms.choose`, for one target after the other
         drawn = rng.laplace(size=(_CHOICES, _norm_grid(panel).size))
         drawn *= 4.0 / costs["scale"].epsilon
-        for target, change, step in zip(panel.targets, changes[1], steps, strict=True):
+        for target, change in zip(panel.targets, changes[1], strict=True):
             grid = _norm_grid(replace(panel, targets=target[None]))
             below = case.n * (norms[:, None] <= grid).mean(axis=0)
             chosen = (drawn - np.abs(2.0 * below - case.n)).argmax(axis=1)
@@ -228,7 +247,6 @@ def expected_did(case: Case, panels: int) -> Expected:
             sums.add(
                 noise=variance + float(chance @ (predicted - chance @ predicted) ** 2),
                 total=variance + float(chance @ (predicted - change) ** 2),
-                last=step**2,
             )
     return sums.expected()
 

@@ -16,7 +16,9 @@ from dpstats.passed import passed
 from dpstats.results import PrivateResults, simulation, size_words
 from dpstats.synth.axis import TimeAxis
 from dpstats.synth.data import before_after
+from dpstats.synth.earlier import placebo_errors
 from dpstats.synth.kernels.base import Public
+from dpstats.synth.placebo import LEAST_PERIODS, default_periods, placebo_frame
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from dpstats.report.story import Story
     from dpstats.report.summary import SummaryContent
     from dpstats.synth.kernels.base import Errors, Parts, Released
+    from dpstats.synth.placebo import Placebo
 
 __all__ = ["PanelFacts", "Reading", "SynthResults"]
 
@@ -285,19 +288,22 @@ class SynthResults(PrivateResults):
         path = self.released.predict((series[None] - low) / half)[0] * half + low
         return pd.Series(path, index=facts.axis.index(), name=facts.outcome)
 
-    def placebo_in_time(self, T0: Any) -> pd.DataFrame:
+    def placebo_in_time(self, T0: Any = None) -> Placebo:
         """Pretend that the intervention came earlier, where nothing happened: at no cost.
 
         Parameters
         ----------
-        T0 : label
-            Last period before the pretended intervention.
+        T0 : label, optional
+            Last period before the pretended intervention; by default two thirds into the
+            pre-period.
 
         Returns
         -------
-        DataFrame
-            On the time axis up to the true `T0`: `observed`, `counterfactual`, `effect` (several
-            treated units: columns (unit, name)). After `T0` the effect should be near zero.
+        Placebo
+            A DataFrame that prints as a summary. On the time axis up to the true `T0`: `observed`,
+            `counterfactual`, `effect` (several treated units: columns (unit, name)). Its `params`,
+            `bse`, `pvalues` and `conf_int` are those of the mean effect between the two dates,
+            which should be near zero.
 
         Raises
         ------
@@ -308,24 +314,30 @@ class SynthResults(PrivateResults):
         import pandas as pd
 
         facts = self.facts
-        before = before_after(facts.axis, T0)
+        if T0 is None and facts.pre_periods < LEAST_PERIODS:
+            raise DPStatsError(
+                "`placebo_in_time` needs at least three periods up to the true `T0`; there are "
+                f"{facts.pre_periods}"
+            )
+        before = default_periods(facts.pre_periods)
+        if T0 is not None:
+            before = before_after(facts.axis, T0)
         if before >= facts.pre_periods:
             true = facts.axis.words()[facts.pre_periods - 1]
             raise DPStatsError(f"`T0` must lie before the true one, {true}; got {passed(T0)}")
-        low, half = self._scale()
-        paths = self.released.placebo((facts.targets - low) / half, before)
+        paths = self._placebo_paths(before)
         if paths is None:
             raise DPStatsError(
                 f"`placebo_in_time` is not free for {self.method!r}: call dp_synth on the periods "
                 "up to the true T0 with the earlier one, at the cost of a new release"
             )
         end = facts.pre_periods
-        paths = paths[:, :end] * half + low
         frames = {}
         for unit, series, path in zip(facts.treated, facts.targets[:, :end], paths, strict=True):
             columns = {"observed": series, "counterfactual": path, "effect": series - path}
             frames[unit] = pd.DataFrame(columns, index=facts.axis.index()[:end])
-        return frames[facts.treated[0]] if len(frames) == 1 else pd.concat(frames, axis=1)
+        frame = frames[facts.treated[0]] if len(frames) == 1 else pd.concat(frames, axis=1)
+        return placebo_frame(frame, self, before)
 
     def noise_sd(self) -> float:
         """Return the standard deviation that privacy noise alone gives the estimate."""
@@ -341,7 +353,29 @@ class SynthResults(PrivateResults):
     def _signals(self) -> list[Signal]:
         found = self.reading()
         signal = Signal("gain over the last value", float(found.useful), found.text)
-        return [*super()._signals(), signal, *getattr(self.released, "signals", list)()]
+        found_before = self._placebo_signals()
+        own: list[Signal] = getattr(self.released, "signals", list)()
+        return [*super()._signals(), signal, *found_before, *own]
+
+    def _placebo_signals(self) -> list[Signal]:
+        """Return the largest effect of the default placebo, over the first treated units."""
+        from dpstats.synth.tables import effect_words
+
+        rows = self._default_placebo()
+        found = [row for row in rows if row.standard_error > 0.0]
+        if not found:
+            return []
+        worst = max(found, key=lambda row: abs(row.estimate) / row.standard_error)
+        value = abs(worst.estimate) / worst.standard_error
+        return [Signal("placebo effect, in standard errors", value, effect_words(worst))]
+
+    def _default_placebo(self) -> list[Inference]:
+        """Return what the default placebo finds for the first treated units, if it is free."""
+        size = self.facts.pre_periods
+        before = default_periods(size)
+        if size < LEAST_PERIODS or self._placebo_paths(before) is None:
+            return []
+        return list(self._placebo_inferences(before, _TARGETS_DESCRIBED).values())
 
     def rmspe(self) -> float:
         """Return the root mean squared error of the fit before the intervention, or nan."""
@@ -402,7 +436,7 @@ class SynthResults(PrivateResults):
         facts = self.facts
         return {
             "Outcome": facts.outcome,
-            "Treatment": facts.names(),
+            "Treated unit": facts.names(),
             "Method": facts.method,
             "Estimand": "ATT",
             "N (donors)": str(facts.n),
@@ -531,6 +565,42 @@ class SynthResults(PrivateResults):
             rng = simulation(self.facts.seed)
             cache[place, parts] = self.released.errors(target, _DRAWS, rng, parts)
         return cache[place, parts]
+
+    def _placebo_paths(self, before: int) -> FloatArray | None:
+        """Return counterfactual paths up to the true intervention, None where they are not free."""
+        low, half = self._scale()
+        paths = self.released.placebo((self.facts.targets - low) / half, before)
+        return None if paths is None else paths[:, : self.facts.pre_periods] * half + low
+
+    def _placebo_inferences(
+        self, before: int, most: int | None = None
+    ) -> dict[Hashable, Inference]:
+        """Return the mean effects of a placebo; simulations are kept, not pickled."""
+        paths = self._placebo_paths(before)
+        if paths is None:
+            return {}
+        gaps = self.facts.targets[:, before : self.facts.pre_periods] - paths[:, before:]
+        half = self._scale()[1]
+        return {
+            name: _inference(
+                float(gaps[place].mean()), half * self._placebo_errors(place, before).att
+            )
+            for place, name in enumerate(self._names()[:most])
+        }
+
+    def _placebo_errors(self, place: int, before: int) -> Errors:
+        cache: dict[tuple[int, int], Errors] = self.__dict__.setdefault("_pretended", {})
+        if (place, before) not in cache:
+            low, half = self._scale()
+            target = (self.facts.targets[place] - low) / half
+            rng = simulation(self.facts.seed)
+            cache[place, before] = placebo_errors(self.released, target, before, _DRAWS, rng)
+        return cache[place, before]
+
+    def _placebo_half_widths(self, place: int, before: int, alpha: float) -> FloatArray:
+        """Return half-widths of one target's intervals by period after a pretended intervention."""
+        columns = self._scale()[1] * self._placebo_errors(place, before).periods.T
+        return np.array([_inference(0.0, column).interval(alpha)[1] for column in columns])
 
     def _spread(self, parts: Parts) -> float:
         """Root mean square over the first targets: a description, no inference."""

@@ -17,20 +17,23 @@ from dpstats.results import (
     releases_table,
     size_words,
 )
+from dpstats.synth.placebo import LEAST_PERIODS, default_periods
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from dpstats.inference import Inference
     from dpstats.report.story import Story
     from dpstats.report.summary import SummaryContent, TableContent
+    from dpstats.synth.placebo import Placebo
     from dpstats.synth.results import SynthResults
 
 __all__ = ["diagnostic_rows", "draw", "summary_content"]
 
 # more effects than this are left to `conf_int(which="periods")` and the plots
 _MOST_ROWS = 24
-# periods up to T0 without which there is no placebo in time
-_LEAST_PLACEBO = 3
+# treated units whose placebo is read out
+_MOST_READ = 3
 _KINDS = ("path", "gap", "placebo", "budget")
 
 
@@ -55,14 +58,10 @@ def summary_content(result: SynthResults, alpha: float) -> SummaryContent:
     fit = result.rmspe()
     right = [
         ("Method:", facts.method),
-        *((f"{name[:1].upper()}{name[1:]}:", value) for name, value in facts.constants),
         *([("RMSPE before T0:", size_words(fit))] if math.isfinite(fit) else []),
         ("Std. error, privacy:", size_words(result.noise_sd())),
         ("Std. error, sampling:", size_words(result.sampling_sd())),
     ]
-    banner = None
-    if not privacy.private:
-        banner = "NOT PRIVATE: " + ("no noise (eps = inf)" if exact else "noise from a seed")
     tables = _period_tables(result, alpha)
     if not exact:
         tables = (*tables, releases_table(privacy))
@@ -74,8 +73,95 @@ def summary_content(result: SynthResults, alpha: float) -> SummaryContent:
         level=1.0 - alpha,
         tables=tables,
         notes=_notes(result),
-        banner=banner,
+        banner=_banner(result),
         warnings=result.warnings,
+    )
+
+
+def _banner(result: SynthResults) -> str | None:
+    if result.privacy.private:
+        return None
+    exact = result.released.exact
+    return "NOT PRIVATE: " + ("no noise (eps = inf)" if exact else "noise from a seed")
+
+
+def effect_words(row: Inference, alpha: float = 0.05) -> str:
+    """Write an effect with its interval: "0.31 [0.10, 0.52]"."""
+    from dpstats.report._numbers import places, rounded
+
+    digits = places(row.standard_error)
+    low, high = row.interval(alpha)
+    return f"{rounded(row.estimate, digits)} [{rounded(low, digits)}, {rounded(high, digits)}]"
+
+
+def placebo_reading(result: SynthResults, rows: list[Inference], alpha: float = 0.05) -> str:
+    """Say what a placebo in time found, for each of the first treated units."""
+    units = result.facts.treated
+    found = [
+        effect_words(row, alpha) + (f" for {unit}" if len(units) > 1 else "")
+        for unit, row in zip(units, rows, strict=False)
+    ][:_MOST_READ]
+    more = len(rows) - len(found)
+    listed = "; ".join(found) + (f"; and for {more} more" if more else "")
+    return (
+        f"Before the intervention the same method finds an effect of {listed}, where there should "
+        "be none."
+    )
+
+
+def placebo_content(
+    result: SynthResults, table: Placebo, before: int, alpha: float
+) -> SummaryContent:
+    """Return what the summary of a placebo in time shows."""
+    import pandas as pd
+
+    from dpstats.report._numbers import places, rounded
+    from dpstats.report.summary import SummaryContent, TableContent
+
+    facts = result.facts
+    words = facts.axis.words()
+    rows = list(result._placebo_inferences(before).values())
+    interval = table.conf_int(alpha)
+    coefficients = pd.DataFrame({"coef": table.params, "std err": table.bse})
+    ratio = (table.params / table.bse).where(table.params != 0.0, 0.0)
+    coefficients["z"], coefficients["P>|z|"] = ratio, table.pvalues
+    coefficients["lower"], coefficients["upper"] = interval[0], interval[1]
+    several = len(facts.treated) > 1
+    paths = table.to_numpy(dtype=float).reshape(len(table), -1, 3)
+    digits = places(float(table.bse.min()))
+    periods = []
+    for place, unit in enumerate(facts.treated):
+        for t in range(before, len(table)):
+            name = (str(unit), words[t]) if several else (words[t],)
+            periods.append((*name, *(rounded(float(v), digits) for v in paths[t, place])))
+    names = (facts.unit, facts.axis.name) if several else (facts.axis.name,)
+    headers = (*names, "observed", "counterfactual", "effect")
+    shown = (TableContent("Effect by period", headers, tuple(periods)),)
+    return SummaryContent(
+        title="Placebo in Time",
+        left=(
+            ("Dep. Variable:", facts.outcome),
+            ("Treated:", facts.names()),
+            ("Pretended T0:", words[before - 1]),
+            ("True T0:", words[facts.pre_periods - 1]),
+        ),
+        right=(
+            ("Method:", facts.method),
+            ("Periods:", f"{before} before, {len(table) - before} after"),
+            ("No. Donors:", str(facts.n)),
+            ("Further cost:", "none"),
+        ),
+        coefficients=coefficients,
+        level=1.0 - alpha,
+        tables=shown if len(periods) <= _MOST_ROWS else (),
+        notes=(
+            placebo_reading(result, rows, alpha),
+            "From the release of the result itself, so it costs nothing. The treated is predicted "
+            "from its periods up to the pretended T0, by a release that was made for all periods "
+            "up to the true one. Intervals are made as for the result.",
+            result.privacy.statement(),
+        ),
+        banner=_banner(result),
     )
 
 
@@ -109,10 +195,12 @@ def _period_tables(result: SynthResults, alpha: float) -> tuple[TableContent, ..
 
 
 def _notes(result: SynthResults) -> tuple[str, ...]:
+    from dpstats.synth.results import _DRAWS
+
     facts, privacy = result.facts, result.privacy
     notes = [privacy.statement()]
     if not result.released.exact:
-        notes.append("Taken as public: " + _public_text(privacy.public) + ".")
+        notes.append("Taken as public: " + _public_text(result) + ".")
         searched = privacy.public.get("bounds found privately") or {}
         if searched:
             notes.append("Bounds found privately: " + _bounds_text(searched) + ".")
@@ -121,10 +209,15 @@ def _notes(result: SynthResults) -> tuple[str, ...]:
     hidden = ""
     if _hides(result):
         hidden = " What the noise hides of the donors' movements counts as sampling error."
+    constants = _constants_text(result) if result.released.exact else ""
+    constants = f" ({constants})" if constants else ""
+    redrawn = "the treated" if result.released.exact else "the treated and of the release"
     over = "sampling" if result.released.exact else "sampling and privacy noise"
     notes.append(
-        f"Method: {facts.title}. Intervals are for the realised untreated outcome of the treated, "
-        f"over {over} (parametric bootstrap); by period they hold one at a time, not jointly."
+        f"Method: {facts.title}{constants}. Intervals are for the realised untreated outcome of "
+        f"the treated, over {over} (parametric bootstrap of {redrawn}, "
+        f"{_DRAWS} draws; P>|z| inverts the interval, so it is never below 1/{_DRAWS + 1}); by "
+        "period they hold one at a time, not jointly."
         f"{hidden}"
     )
     notes += getattr(result.released, "notes", list)()
@@ -140,7 +233,12 @@ def _hides(result: SynthResults) -> bool:
     return not result.released.exact and hasattr(result.released, "directions")
 
 
-def _public_text(public: dict[str, Any]) -> str:
+def _constants_text(result: SynthResults) -> str:
+    return ", ".join(f"{name}: {value}" for name, value in result.facts.constants)
+
+
+def _public_text(result: SynthResults) -> str:
+    public = result.privacy.public
     parts = [
         f"n = {public['n']} donors",
         f"the time axis ({public['time axis']}, {public['periods']} periods)",
@@ -149,6 +247,8 @@ def _public_text(public: dict[str, Any]) -> str:
     if public.get("bounds"):
         parts.append("bounds " + _bounds_text(public["bounds"]))
     parts += [str(item) for item in public.get("other") or ()]
+    if constants := _constants_text(result):
+        parts.append(f"constants {constants}")
     return "; ".join(parts)
 
 
@@ -173,7 +273,7 @@ def story(result: SynthResults) -> Story:
         ("path", f"Observed {facts.outcome} of {first}, and what it would have been without."),
         ("gap", f"Effect on {first} over time: the 95% band and the part that is noise."),
     ]
-    if getattr(result.released, "any_target", False) and facts.pre_periods >= _LEAST_PLACEBO:
+    if getattr(result.released, "any_target", False) and facts.pre_periods >= LEAST_PERIODS:
         text = "Effect beside that of an intervention that is pretended to have come earlier."
         figures.append(("placebo", text))
     if not result.released.exact:
@@ -190,6 +290,8 @@ def story(result: SynthResults) -> Story:
 
 def diagnostic_rows(result: SynthResults) -> list[tuple[str, str, str]]:
     """Return (quantity, value, reading) from released and public numbers."""
+    from dpstats.report._numbers import places, rounded
+
     noise, sampling = result.noise_sd(), result.sampling_sd()
     found = result.reading()
     fit = result.rmspe()
@@ -208,6 +310,12 @@ def diagnostic_rows(result: SynthResults) -> list[tuple[str, str, str]]:
     ]
     if math.isfinite(fit):
         rows.append(("RMSPE before T0", size_words(fit), "fit of the treated series"))
+    if pretended := result._default_placebo():
+        facts = result.facts
+        start = facts.axis.words()[default_periods(facts.pre_periods) - 1]
+        largest = max(pretended, key=lambda row: abs(row.estimate))
+        value = rounded(largest.estimate, places(largest.standard_error))
+        rows.append((f"placebo after {start}", value, placebo_reading(result, pretended)))
     directions = getattr(result.released, "directions", None)
     if directions is not None:
         rows.append(("directions found", str(directions), "common movements above the noise"))
@@ -242,22 +350,31 @@ def draw(
         return panel_plots.gap(
             band_table(result, place), ylabel=f"Effect on {label}", ax=ax, **labels
         )
-    if facts.pre_periods < _LEAST_PLACEBO:
+    if facts.pre_periods < LEAST_PERIODS:
         raise DPStatsError(
             f"`kind` = 'placebo' needs at least three periods up to T0; got {facts.pre_periods}"
         )
-    before = max(2, (2 * facts.pre_periods) // 3)
-    earlier = facts.axis.index()[before - 1] if T0 is None else T0
+    earlier = facts.axis.index()[default_periods(facts.pre_periods) - 1] if T0 is None else T0
     table = band_table(result, place)
     frame = result.placebo_in_time(earlier)
     gaps = frame["effect"] if len(facts.treated) == 1 else frame[(facts.treated[place], "effect")]
-    table["placebo"] = np.concatenate(
-        [gaps.to_numpy(dtype=float), np.full(facts.axis.size - facts.pre_periods, np.nan)]
-    )
-    start = facts.axis.position(earlier)
-    pretended = words[start if start is not None else 0]
+    before, after = frame._before, facts.axis.size - facts.pre_periods
+    half = result._placebo_half_widths(place, before, 0.05)
+    effects = gaps.to_numpy(dtype=float)
+    for column, values in (
+        ("placebo", effects),
+        ("placebo_low", np.concatenate([np.full(before, np.nan), effects[before:] - half])),
+        ("placebo_high", np.concatenate([np.full(before, np.nan), effects[before:] + half])),
+    ):
+        table[column] = np.concatenate([values, np.full(after, np.nan)])
+    found = list(result._placebo_inferences(before, place + 1).values())[place]
     return panel_plots.placebo(
-        table, pretended=pretended, ylabel=f"Effect on {label}", ax=ax, **labels
+        table,
+        pretended=words[before - 1],
+        found=effect_words(found),
+        ylabel=f"Effect on {label}",
+        ax=ax,
+        **labels,
     )
 
 

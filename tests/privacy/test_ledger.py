@@ -218,8 +218,9 @@ def test_bad_relation(protects):
 @pytest.mark.parametrize(("mine", "other"), [("row", "unit"), ("unit", "row")])
 def test_other_relation(place, mine, other):
     ledger = dp.PrivacyLedger(place, eps=1, protects=mine)
-    with pytest.raises(dp.DPStatsError, match="`ledger` must protect"):
+    with pytest.raises(dp.DPStatsError, match="`ledger` must protect") as caught:
         spend(ledger, relation=other)
+    assert str(caught.value).endswith(f"PrivacyLedger(..., protects={other!r})")
     spend(ledger, relation=mine)
     assert ledger.spent == (0.1, 0.0)
 

@@ -50,9 +50,29 @@ def test_frame():
     assert (table["total_se"] >= table["noise_sd"]).all()
     assert table["detectable"].to_numpy() == pytest.approx(2.8 * table["total_se"].to_numpy())
     # one process for all: the last value is as good whatever the method
-    assert table.loc["moments", "last_value"] == pytest.approx(
-        table.loc["did", "last_value"], rel=0.1
-    )
+    assert table.loc["moments", "last_value"] == table.loc["did", "last_value"]
+    # nor does it depend on donors and budget
+    other = plan(200, eps=3.0, method="output")
+    assert other["last_value"].tolist() == table["last_value"].tolist()[:1]
+
+
+def test_last_value_by_hand():
+    """All movement is one random walk: loadings cancel, and one step is what is missed."""
+    rng = np.random.default_rng(0)
+    walks = np.cumsum(rng.standard_normal((20_000, 11)), axis=1)
+    moved = walks - walks[:, :10].mean(axis=1, keepdims=True)
+    shares = (walks[:, 10] - walks[:, 9]) ** 2 / (moved**2).mean(axis=1)
+    case = population.Case(50, 11, 10, 1.0, 0.0, 100.0, 5.0, 1.0, 1)
+    # 64 panels
+    error = population.last_value_error(case)
+    assert error == pytest.approx(5.0 * np.sqrt(shares.mean()), rel=0.25)
+
+
+def test_bounds_as_dp_synth_takes_them(few_panels):
+    pair, named = (plan(60, method="did", bounds=b) for b in ((0, 50), {"sales": (0, 50)}))
+    assert pair.equals(named)
+    with pytest.raises(dp.DPStatsError, match="`bounds`"):
+        plan(60, bounds={"a": (0, 1), "b": (0, 1)})
 
 
 @pytest.mark.parametrize(("delta", "threshold"), [(1e-6, 82), (0.0, 103)])

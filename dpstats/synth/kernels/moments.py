@@ -380,11 +380,11 @@ class Moments(Kernel):
         design = design_of(public)
         unit = "eps" if design.pure else "mu^2"
         fewer = design.kept < design.pre_basis
-        kept = [("paths before in the second round", str(design.kept))] if fewer else []
+        kept = [("paths before T0 in the second round", str(design.kept))] if fewer else []
         return (
-            ("cosines before, after", f"{design.pre_basis}, {design.post_basis}"),
+            ("cosines", f"{design.pre_basis} before T0 and {design.post_basis} after"),
             *kept,
-            (f"share of {unit}: directions, moments", "0.3, 0.7"),
+            ("first round", f"0.3 of {unit}"),
         )
 
     def run(self, panel: Panel, settings: Settings, mechanisms: Mechanisms) -> MomentsReleased:

@@ -366,7 +366,7 @@ def test_the_paths_hold_those_of_the_target(delta: float) -> None:
     assert spectrum[0] > 0.0
     assert spectrum[-1] <= 1.0 + 1e-12
     shown = dict(KERNELS["moments"].constants(None, Public(500, 30, 20, 1.0, delta, False)))
-    assert shown["paths before in the second round"] == "8"
+    assert shown["paths before T0 in the second round"] == "8"
 
 
 def test_residuals_of_the_target_itself_lack_degrees_of_freedom() -> None:
