@@ -86,8 +86,8 @@ result.diagnostics
 #
 # Five things: the coefficients of the propensity; a very small amount of noise that covers the
 # solver's tolerance; the number of the treated, on which the blocks are centred; counts, with the
-# sums of the outcome in the same vector; and two sums of squares for the standard error. Each has a sensitivity (how far one person can move it), a scale
-# of noise and a cost.
+# sums of the outcome in the same vector; and two sums of squares for the standard error. Each has a
+# sensitivity (how far one person can move it), a scale of noise and a cost.
 
 # %%
 releases = result.privacy.releases
