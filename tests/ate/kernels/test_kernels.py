@@ -95,7 +95,8 @@ def test_control_halved_sensitivity_is_noticed(case: Case) -> None:
 
 
 def test_control_one_lattice_step_is_noticed() -> None:
-    case = Case("blocking", "row", blocks=2)
+    # without the number of the treated, whose one step is all it may move
+    case = Case("blocking", "row", blocks=2, split=("counts", "variances"))
 
     def fault(size: float, lattice: int) -> float:
         return size - math.ldexp(1.0, lattice)
@@ -107,7 +108,9 @@ def test_control_one_lattice_step_is_noticed() -> None:
 def test_joint_release_has_l1_two_and_l2_root_two() -> None:
     watched = CASES[0].watched(Silent(), "laplace", 1.0, 0.0, 50)
     CASES[0].run(random_arrays(CASES[0], 50, seed=1), watched)
-    assert watched.seen[0].sensitivity == {"l1": 2.0, "l2": math.sqrt(2.0)}
+    found = {seen.name: seen.sensitivity for seen in watched.seen}
+    assert found["counts"] == {"l1": 2.0, "l2": math.sqrt(2.0)}
+    assert found["treated"] == {"l1": 1.0, "l2": 1.0}
 
 
 @pytest.mark.parametrize("kernel", [name for name, k in KERNELS.items() if len(k.estimands) > 1])
