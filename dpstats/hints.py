@@ -40,22 +40,28 @@ _COVARIATES = "covariates stand on the right side of `formula`"
 _WEIGHTS = "rows cannot be weighted"
 _CLUSTERS = "standard errors are not clustered; `rows_per_person` protects who has several rows"
 _LEVEL = "the level of intervals is an argument of conf_int() and summary()"
+
+
+def _renamed(arguments: Mapping[str, Iterable[str]]) -> dict[str, str]:
+    """Return what to say of each name that others give to an argument."""
+    return {
+        name: _ARGUMENT.format(argument) for argument, names in arguments.items() for name in names
+    }
+
+
+_EPS = _renamed({"eps": ("epsilon", "budget", "privacy_budget")})
 _COMMON = {
-    "epsilon": "eps",
-    "budget": "eps",
-    "privacy_budget": "eps",
-    "seed": "rng",
-    "random_state": "rng",
-    "random_seed": "rng",
-    "estimator": "method",
-    "mechanism": "noise",
-    "accountant": "ledger",
-    "na_action": "missing",
-    "dropna": "missing",
-    "limits": "bounds",
-    "range": "bounds",
-    "outcome_bounds": "bounds",
-    "y_bounds": "bounds",
+    **_EPS,
+    **_renamed(
+        {
+            "rng": ("seed", "random_state", "random_seed"),
+            "method": ("estimator",),
+            "noise": ("mechanism",),
+            "ledger": ("accountant",),
+            "missing": ("na_action", "dropna"),
+            "bounds": ("limits", "range", "outcome_bounds", "y_bounds"),
+        }
+    ),
 }
 _ADVICE = {
     "weights": _WEIGHTS,
@@ -68,10 +74,9 @@ _ADVICE = {
 
 # names of the same thing elsewhere: an argument of dp_ate, or what to do
 ATE_NAMES: dict[str, str] = {
-    **{name: _ARGUMENT.format(argument) for name, argument in _COMMON.items()},
-    **{
-        name: _ARGUMENT.format(argument)
-        for argument, names in {
+    **_COMMON,
+    **_renamed(
+        {
             "treat": ("treatment", "treatment_col", "w", "d"),
             "data": ("df", "frame", "dataset"),
             "levels": ("categories", "categorical"),
@@ -80,9 +85,8 @@ ATE_NAMES: dict[str, str] = {
             "propensity": ("ps", "pscore", "propensity_score", "ps_formula"),
             "blocks": ("n_blocks", "strata"),
             "treated": ("treated_level", "treatment_level"),
-        }.items()
-        for name in names
-    },
+        }
+    ),
     **_ADVICE,
     **dict.fromkeys(("y", "outcome"), _OUTCOME),
     **dict.fromkeys(("x", "covariates", "controls", "confounders"), _COVARIATES),
@@ -91,10 +95,9 @@ ATE_NAMES: dict[str, str] = {
 
 # the same for dp_synth
 SYNTH_NAMES: dict[str, str] = {
-    **{name: _ARGUMENT.format(argument) for name, argument in _COMMON.items()},
-    **{
-        name: _ARGUMENT.format(argument)
-        for argument, names in {
+    **_COMMON,
+    **_renamed(
+        {
             "panel": ("data", "df", "frame"),
             "unit": ("id", "unit_id", "units", "unit_col"),
             "time": ("year", "period", "periods", "time_col"),
@@ -102,9 +105,8 @@ SYNTH_NAMES: dict[str, str] = {
             "treated": ("treat", "treatment", "target", "treated_unit"),
             "outcome": ("y", "outcome_col"),
             "penalty": ("lam", "lambda_", "ridge"),
-        }.items()
-        for name in names
-    },
+        }
+    ),
     **_ADVICE,
     "formula": "a panel has no formula: pass `unit`, `time` and `outcome`",
 }
@@ -150,15 +152,13 @@ def choice_hint(value: Any, choices: Iterable[str]) -> str:
 
 
 _PLAN = {
-    **{name: _ARGUMENT.format(argument) for name, argument in _COMMON.items() if argument == "eps"},
-    **{
-        name: _ARGUMENT.format(argument)
-        for argument, names in {
+    **_EPS,
+    **_renamed(
+        {
             "method": ("estimator",),
             "target_se": ("se", "target", "precision", "standard_error"),
-        }.items()
-        for name in names
-    },
+        }
+    ),
     "mde": "the smallest effect found is in the plan: `detectable`",
     "effect": "the smallest effect found is in the plan: `detectable`",
 }
@@ -166,34 +166,30 @@ _PLAN = {
 # the same for plan_ate
 PLAN_ATE_NAMES: dict[str, str] = {
     **_PLAN,
-    **{
-        name: _ARGUMENT.format(argument)
-        for argument, names in {
+    **_renamed(
+        {
             "n": ("n_rows", "rows", "nobs", "sample_size", "n_obs"),
             "k": ("columns", "p", "n_covariates", "n_columns"),
             "y_bounds": ("outcome_bounds", "range", "limits"),
             "treated_share": ("share_treated", "p_treated", "prop_treated", "share"),
             "outcome_sd": ("sd", "sigma", "y_sd", "sd_y"),
             "propensity": ("ps", "pscore"),
-        }.items()
-        for name in names
-    },
+        }
+    ),
 }
 
 # and for plan_synth
 PLAN_SYNTH_NAMES: dict[str, str] = {
     **_PLAN,
-    **{
-        name: _ARGUMENT.format(argument)
-        for argument, names in {
+    **_renamed(
+        {
             "n": ("n_donors", "donors", "units", "n_units"),
             "periods": ("n_periods", "t", "time"),
             "bounds": ("y_bounds", "outcome_bounds", "range", "limits"),
             "deviation": ("outcome_sd", "sd", "sigma"),
             "factors": ("n_factors", "rank"),
-        }.items()
-        for name in names
-    },
+        }
+    ),
     "t0": "here it is `pre_periods`, how many periods there are up to T0",
     "post_periods": "pass `periods`, all there are, and `pre_periods`, those up to T0",
 }

@@ -12,9 +12,13 @@ from dpstats.errors import DPStatsError
 from dpstats.passed import passed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pandas as pd
+
     from dpstats.privacy.noise import FloatArray
 
-__all__ = ["DRAWS", "Inference", "check_alpha"]
+__all__ = ["DRAWS", "Inference", "check_alpha", "intervals"]
 
 DRAWS = 4999
 
@@ -79,3 +83,17 @@ def check_alpha(alpha: float) -> float:
     if isinstance(alpha, bool) or not number or not 0.0 < alpha < 1.0:
         raise DPStatsError(f"`alpha` must lie in (0, 1); got {passed(alpha)}")
     return float(alpha)
+
+
+def intervals(rows: Iterable[Inference], index: pd.Index[str], alpha: float) -> pd.DataFrame:
+    """Return the intervals of level 1 - `alpha`, columns 0 and 1, one row each.
+
+    Raises
+    ------
+    DPStatsError
+        If `alpha` is not in (0, 1).
+    """
+    import pandas as pd
+
+    level = check_alpha(alpha)
+    return pd.DataFrame([row.interval(level) for row in rows], index=index, columns=[0, 1])

@@ -13,7 +13,7 @@ import numpy as np
 
 from dpstats.alarms import Signal, alarms
 from dpstats.errors import DPStatsError
-from dpstats.inference import Inference, check_alpha
+from dpstats.inference import Inference, check_alpha, intervals
 from dpstats.passed import passed
 from dpstats.storage import FORMAT, encode, plain, write_json
 
@@ -156,13 +156,9 @@ class PrivateResults(ABC):
         DPStatsError
             If `alpha` is not in (0, 1).
         """
-        import pandas as pd
-
         if which != "params":
             raise DPStatsError(f"`which` must be 'params' for this result; got {passed(which)}")
-        level = check_alpha(alpha)
-        rows = [row.interval(level) for row in self._inference.values()]
-        return pd.DataFrame(rows, index=self.params.index, columns=[0, 1])
+        return intervals(self._inference.values(), self.params.index, alpha)
 
     def privacy_interval(self, alpha: float = 0.05) -> pd.DataFrame:
         """Intervals over privacy noise alone: how far the noise may have moved the estimates.
@@ -182,11 +178,7 @@ class PrivateResults(ABC):
         DPStatsError
             If `alpha` is not in (0, 1).
         """
-        import pandas as pd
-
-        level = check_alpha(alpha)
-        rows = [row.interval(level) for row in self._privacy_inferences()]
-        return pd.DataFrame(rows, index=self.params.index, columns=[0, 1])
+        return intervals(self._privacy_inferences(), self.params.index, alpha)
 
     @property
     def diagnostics(self) -> pd.DataFrame:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from dpstats.inference import check_alpha
+from dpstats.inference import check_alpha, intervals
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -87,9 +87,7 @@ class Placebo(pd.DataFrame):
         DPStatsError
             If `alpha` is not in (0, 1).
         """
-        level = check_alpha(alpha)
-        rows = [row.interval(level) for row in self._inferences().values()]
-        return pd.DataFrame(rows, index=self.params.index, columns=[0, 1])
+        return intervals(self._inferences().values(), self.params.index, alpha)
 
     @property
     def reading(self) -> str:

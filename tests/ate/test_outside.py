@@ -114,8 +114,8 @@ def test_bounds_found_privately_are_looked_at_too(frame):
 # ---------------------------------------------------------------------------------- sensitivity
 
 
-def count_of(data):
-    schema = read_schema(
+def schema_of(data):
+    return read_schema(
         *(data, FORMULA, "w"),
         propensity=None,
         known=None,
@@ -126,6 +126,10 @@ def count_of(data):
         levels=LEVELS,
         private=True,
     )
+
+
+def count_of(data):
+    schema = schema_of(data)
     columns = read_columns(data, schema, missing="raise", strange=True)
     return int(outside_rows(columns, schema, schema.bounds).sum())
 
@@ -156,17 +160,7 @@ def test_sensitivity_is_attained_and_never_exceeded():
 @pytest.mark.parametrize("k", [1, 3])
 def test_noise_is_that_of_one_row(frame, kind, delta, k):
     """Scale and distribution, from 4,000 releases (false alarm 1e-3)."""
-    schema = read_schema(
-        *(frame, FORMULA, "w"),
-        propensity=None,
-        known=None,
-        treated=None,
-        fits_propensity=True,
-        models_outcome=True,
-        bounds=BOUNDS,
-        levels=LEVELS,
-        private=True,
-    )
+    schema = schema_of(frame)
     columns = read_columns(frame, schema, missing="raise", strange=True)
     costs = {OUTSIDE: Cost(0.05, delta)}
     found = []

@@ -220,11 +220,11 @@ class Blocking(Kernel[BlockSettings]):
         rest = {"counts": 1.0} if settings.joint else {"counts": _COUNTS, "sums": 1.0 - _COUNTS}
         if settings.blocks > 1 and not settings.joint:
             rest = {"counts": 0.35 / 0.9, "sums": 0.55 / 0.9}
-        first = _TREATED / (public.n * public.epsilon) if settings.counts_treated else 0.0
+        shares = {}
         if settings.counts_treated:
-            first = min(max(first, _LEAST_TREATED), _MOST_TREATED)
-        left = 1.0 - first - (_VARIANCES if settings.variances else 0.0)
-        shares = {"treated": first} if first > 0.0 else {}
+            share = _TREATED / (public.n * public.epsilon)
+            shares["treated"] = min(max(share, _LEAST_TREATED), _MOST_TREATED)
+        left = 1.0 - shares.get("treated", 0.0) - (_VARIANCES if settings.variances else 0.0)
         shares |= {"propensity": propensity * left}
         shares |= {name: (1.0 - propensity) * left * part for name, part in rest.items()}
         if settings.variances:
@@ -257,9 +257,9 @@ class Blocking(Kernel[BlockSettings]):
                 base, counted = _share_of_treated(arrays, model, mechanisms)
             block = block_of(scores, m, base)
         form: Form = "joint" if settings.joint else "single" if m == 1 else "separate"
-        found = replace(_release(arrays, settings, mechanisms, block, form), base=base)
+        found = _release(arrays, settings, mechanisms, block, form)
         propensity, records = released_propensity(fitted, (*counted, *found.records))
-        found = replace(found, propensity=propensity, records=records)
+        found = replace(found, base=base, propensity=propensity, records=records)
         if model is None:
             return found
         smallest = min(model.smallest_range(), 1.0)
